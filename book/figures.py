@@ -29,7 +29,7 @@ _ROWS = (
     ),
     ("the same in 8 processes at once", ("requests, 8 processes at once, cold, 63 files",)),
     ("`kernelize` with 8 repositories, not cached", ("`kernelize` of a model that needs 8 repositories, cold",)),
-    ("a cached kernel with `HF_HUB_OFFLINE=1`", ("the same, `HF_HUB_OFFLINE=1`",)),
+    ("`version=1`, cached, with `HF_HUB_OFFLINE=1`", ("the same, `HF_HUB_OFFLINE=1`",)),
 )
 
 
