@@ -73,7 +73,8 @@ def test_a_block_that_is_a_file_stands_below_its_name() -> None:
         for number, line in enumerate(lines):
             mark = MARK.fullmatch(line)
             if mark is not None and mark[1] == "file":
-                assert lines[number - 2] == f"`{mark[2]}`:", f"{page.name}: {line}"
+                said = re.fullmatch(r"`([^`]+)`(?:, .+)?:", lines[number - 2])
+                assert (said and said[1]) == mark[2], f"{page.name}: {line}"
 
 
 def test_a_block_that_does_not_run_says_why() -> None:

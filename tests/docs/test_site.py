@@ -15,7 +15,8 @@ from api_names import documented_names, summary
 
 def test_nothing_is_loaded_from_another_host(site: Path) -> None:
     loaded = re.compile(
-        r"""<(?:script|link|img|iframe|source|image|use)\b[^>]*?\b(?:src|srcset|href)=["']?(https?:)?//"""
+        r"""<(?:script|link|img|iframe|source|image|use|video|audio|object|embed)\b[^>]*?"""
+        r"""\b(?:src|srcset|href|data|poster)=["']?(https?:)?//|\bstyle=["'][^"'>]*url\(["']?(https?:)?//"""
     )
     found = {
         page.relative_to(site).as_posix(): match[0]

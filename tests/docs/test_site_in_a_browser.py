@@ -89,7 +89,9 @@ def test_words_lead_to_the_pages_that_explain_them(words: str, expected: set[str
     tab.wait_for_function(links)
 
 
-@pytest.mark.parametrize("page", ["index", "kernelize", "settings", "notebooks/first-kernel", "api/get-kernels"])
+@pytest.mark.parametrize(
+    "page", ["index", "kernelize", "settings", "which-build", "notebooks/first-kernel", "api/get-kernels"]
+)
 def test_a_page_has_no_serious_fault_for_screen_readers_keyboards_and_weak_eyes(
     page: str, site: Path, browser: Browser
 ) -> None:
