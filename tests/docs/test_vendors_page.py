@@ -30,6 +30,12 @@ needs_pip = pytest.mark.skipif(
 )
 
 
+def searched(site: Path) -> str:
+    """The folders of modules of a process: installed ones, those of these tests, and what this process was told."""
+    given = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([str(site), str(ROOT / "tests" / "fixtures"), *([given] if given else [])])
+
+
 def run(*arguments: str, **variables: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments], env={**os.environ, **variables}, capture_output=True, text=True, timeout=120
@@ -66,7 +72,7 @@ def test_the_package_of_the_vendors_page_joins_where_it_is_installed(
         "print({e.name: str(e.origin) for e in list_backends()}['acme'])\n"
         "print([device.capability for device in Target.current().backend_devices('acme')])"
     )
-    shown = run("-c", code, PYTHONPATH=os.pathsep.join([str(site), os.environ["PYTHONPATH"]]))
+    shown = run("-c", code, PYTHONPATH=searched(site))
     assert shown.splitlines() == [f"installed by acme-kernels 1.0 ({value})", str(devices)]
 
 
@@ -104,7 +110,7 @@ def test_the_tests_of_a_kernel_run_where_torch_finds_its_extension_by_itself(
     environment = {
         "KERNELS_BACKENDS_JSON": str(reader / "acme.json"),
         "KERNELS_BACKEND": "acme",
-        "PYTHONPATH": os.pathsep.join([str(site), os.environ["PYTHONPATH"]]),
+        "PYTHONPATH": searched(site),
     }
     run("-m", "kernels", "init", "acme-relu", "--noarch", "--backends", "acme", **environment)
     module = reader / "acme-relu" / "torch-ext" / "acme_relu" / "__init__.py"

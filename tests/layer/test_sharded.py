@@ -65,5 +65,6 @@ def torch_process() -> Iterator[Interpreter]:
 def test_a_kernelized_layer_runs_in_a_wrapper_for_several_devices(
     order: str, wrapper: str, torch_process: Interpreter, tmp_path: Path
 ) -> None:
-    done = torch_process.run(_RUN, tmp_path, order, wrapper, tmp_path / "store")
+    path = [Path(__file__).parents[1] / "fixtures"]
+    done = torch_process.run(_RUN, tmp_path, order, wrapper, tmp_path / "store", path=path)
     assert done.returncode == 0, done.stderr
