@@ -195,7 +195,7 @@ def test_explain_says_when_nothing_suits(relu: TestHub, kernels: Callable[..., A
     assert result.stdout.endswith("\nVersion 2 has a build that suits: version=2.\n")
     machine = "torch2.13-metal-aarch64-darwin26.0"
     assert kernels("explain", "acme/relu", "--version", 1, "--target", machine).stdout.endswith(
-        '\nTry the build for the processor with `backend="cpu"` (`--backend cpu`).\n'
+        '\nTry the build for cpu with `backend="cpu"` (`--backend cpu`).\n'
     )
     assert "It has no builds." in kernels("explain", "acme/empty", "--version", 1).stdout
 

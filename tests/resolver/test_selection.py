@@ -296,7 +296,7 @@ ADVICE = [
     (
         CUDA,
         ["torch-cpu", "torch-rocm"],
-        'Try the build for the processor with `backend="cpu"` (`--backend cpu`), or a machine with rocm.',
+        'Try the build for cpu with `backend="cpu"` (`--backend cpu`), or a machine with rocm.',
     ),
     (CUDA, ["torch28-cpu-x86_64-linux", "torch-rocm"], "Try a machine with rocm."),
     (CUDA, ["torch28-cpu-x86_64-linux"], "ask its publisher for a build that suits."),

@@ -13,7 +13,6 @@ __all__ = ["advice", "explain", "no_suitable_build"]
 
 #: How many variants an error message lists before it only counts them.
 _LISTED = 20
-_CPU = "cpu"
 _ASK = "Build the kernel yourself, or ask its publisher for a build"
 
 
@@ -95,11 +94,16 @@ def advice(resolution: Resolution, *, here: bool = True) -> str:
     wishes = [format_names(sorted(options), " or ") for options in single.values()]
     if wishes:
         return f"Try an environment with {'; or '.join(wishes)}."
-    # Every machine has a processor: a build for it fits, or is for another system or Torch.
-    others = {each.backend for each in variants} - {backend.name, UNIVERSAL, _CPU}
-    tries = [f"a machine with {format_names(sorted(others), ' or ')}"] if others else []
-    if backend.name != _CPU and _CPU in target.backends:
-        cpu = backends.get(_CPU)
-        if any(each.backend == _CPU and not any(name_misfits(each, target, cpu)) for each in variants):
-            tries.insert(0, 'the build for the processor with `backend="cpu"` (`--backend cpu`)')
+    # Another backend of this machine, its processor above all: a build for it fits, or is for another system or Torch.
+    at_hand = {
+        each.backend
+        for each in variants
+        if each.backend in target.backends
+        and each.backend != backend.name
+        and not any(name_misfits(each, target, backends.get(each.backend)))
+    }
+    elsewhere = {each.backend for each in variants} - {backend.name, UNIVERSAL} - set(target.backends)
+    tries = [f'the build for {name} with `backend="{name}"` (`--backend {name}`)' for name in sorted(at_hand)]
+    if elsewhere:
+        tries.append(f"a machine with {format_names(sorted(elsewhere), ' or ')}")
     return f"Try {', or '.join(tries)}." if tries else f"{_ASK} that suits."
