@@ -74,16 +74,11 @@ def _show(choice: BuildChoice, *, as_json: bool, here: bool) -> None:
         title=choice.title,
     )
     if choice.best is None and choice.resolution.decisions:
-        from kernels.operations.info import other_version
-        from kernels.resolver.build_choice import how_to_mirror
-        from kernels.resolver.no_suitable_build import advice
+        from kernels.operations.info import what_helps
 
         print_line()
-        hint = how_to_mirror(choice, choice.resolution.target)
-        other = None if hint else other_version(choice)
-        print_line(other or advice(choice.resolution, here=here))
-        if hint is not None:
-            print_line(hint)
+        for line in what_helps(choice, here=here):
+            print_line(line)
     origins = _origins(choice.resolution.backend)
     if [each.kind for each in origins] != ["built-in"]:
         print_line()

@@ -14,12 +14,19 @@ import msgspec
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
-from kernels.resolver import build_choice
 from kernels.resolver.active_lock import active_lock
-from kernels.resolver.build_choice import BuildChoice, choose_build, choose_from_sources, misfit
+from kernels.resolver.build_choice import (
+    BuildChoice,
+    choose_build,
+    choose_from_sources,
+    how_to_mirror,
+    misfit,
+    other_version,
+)
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
+from kernels.resolver.no_suitable_build import advice
 from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on
 from kernels.resolver.read_metadata import read_metadata
 from kernels.resolver.selection import VariantRejected
@@ -45,9 +52,9 @@ __all__ = [
     "VersionInfo",
     "explain_folder",
     "is_path",
-    "other_version",
     "repository_info",
     "repository_versions",
+    "what_helps",
 ]
 
 _log = logger(__name__)
@@ -262,19 +269,25 @@ def explain_folder(
     return choose_from_sources(context, source.requirement, source)
 
 
-def other_version(choice: BuildChoice) -> str | None:
-    """A sentence that names another version with a suitable build, if there is one.
+def what_helps(choice: BuildChoice, *, here: bool) -> list[str]:
+    """What to try where no build suits, as the error of `get_kernel` says it: sentences, each a line.
 
     Args:
         choice: The choice, without a best build.
+        here: Whether it was made for this machine.
     """
-    if choice.source.user_owned:
-        return None
     resolution = choice.resolution
-    context = msgspec.structs.replace(
-        _context(Sources(choice.source), NO_LOCK), backend=resolution.backend, target=resolution.target
-    )
-    return build_choice.other_version(context, choice.found)
+    mirrored = how_to_mirror(choice, resolution.target)
+    if mirrored is not None:
+        return [advice(resolution, here=here), mirrored]
+    if not choice.source.user_owned:
+        context = msgspec.structs.replace(
+            _context(Sources(choice.source), NO_LOCK), backend=resolution.backend, target=resolution.target
+        )
+        other = other_version(context, choice.found)
+        if other is not None:
+            return [other]
+    return [advice(resolution, here=here)]
 
 
 def is_path(kernel: str | os.PathLike[str]) -> bool:
