@@ -15,6 +15,7 @@ from kernels.errors import LockError
 from kernels.models.lockfile import LOCK_FILE
 from kernels.resolver.lock_pins import read_lock
 from kernels.support.formatting import error_on_one_line, format_names
+from kernels.support.installed import metadata_folder
 
 __all__ = ["LOCATION", "check_packages", "package_versions"]
 
@@ -108,8 +109,8 @@ def _check_own(distribution: Distribution, record: str, found: Findings) -> None
 
 def _check_lock(distribution: Distribution, name: str, found: Findings) -> None:
     """The lockfile that a distribution brings for its own calls."""
-    folder = getattr(distribution, "_path", None)
-    path = None if folder is None else Path(str(folder)) / LOCK_FILE
+    folder = metadata_folder(distribution)
+    path = None if folder is None else Path(folder) / LOCK_FILE
     if path is not None and path.exists():
         try:
             read_lock(path)

@@ -12,9 +12,16 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import Distribution, EntryPoint
 
-__all__ = ["entry_points", "forget_entry_points", "installed_from", "installed_version", "metadata_folders"]
+__all__ = [
+    "entry_points",
+    "forget_entry_points",
+    "installed_from",
+    "installed_version",
+    "metadata_folder",
+    "metadata_folders",
+]
 
 _SUFFIXES = (".dist-info", ".egg-info")
 
@@ -99,6 +106,21 @@ def installed_version(distribution: str) -> str | None:
         return None
 
 
+def metadata_folder(distribution: Distribution) -> str | None:
+    """The folder of an installed distribution's metadata; None where it is in an archive or has none.
+
+    Args:
+        distribution: As `importlib.metadata` finds it, which has no public name for the folder.
+
+    Example:
+        >>> import importlib.metadata
+        >>> os.path.isdir(metadata_folder(importlib.metadata.distribution("msgspec")))
+        True
+    """
+    folder = getattr(distribution, "_path", None)
+    return str(folder) if isinstance(folder, os.PathLike) else None
+
+
 def installed_from(distribution: str, folder: str) -> str | None:
     """What the copy of a distribution in a folder was installed from, as its installer recorded it.
 
@@ -127,8 +149,10 @@ def installed_from(distribution: str, folder: str) -> str | None:
 
     try:
         found = importlib.metadata.distribution(distribution)
-        info = getattr(found, "_path", "")  # its metadata folder, which has no public name
-        record = load_json(read_bounded(os.path.join(str(info), "direct_url.json"), _LARGEST_RECORD))
+        info = metadata_folder(found)
+        if info is None:
+            return None
+        record = load_json(read_bounded(os.path.join(info, "direct_url.json"), _LARGEST_RECORD))
         url = record["url"]
         path = url2pathname(urlsplit(url).path) if url.startswith("file:") else None
         editable = bool(record.get("dir_info", {}).get("editable"))
