@@ -9,10 +9,10 @@ from pathlib import Path
 
 from kernels.support.files import FileTooLarge, read_bounded
 
-__all__ = ["other_versions"]
+__all__ = ["MAX_TEST_BYTES", "other_versions"]
 
-#: Bytes of a test file that are read.
-_MAX_TEST_BYTES = 1024 * 1024
+#: The most bytes of a test file that are read: a larger one is left out.
+MAX_TEST_BYTES = 1024 * 1024
 
 
 def other_versions(files: Iterable[Path], repo_ids: Collection[str], version: int) -> Iterator[tuple[Path, int, int]]:
@@ -29,7 +29,7 @@ def other_versions(files: Iterable[Path], repo_ids: Collection[str], version: in
     """
     for file in files:
         with suppress(OSError, FileTooLarge, ValueError, SyntaxError, RecursionError):
-            tree = ast.parse(read_bounded(file, _MAX_TEST_BYTES))
+            tree = ast.parse(read_bounded(file, MAX_TEST_BYTES))
             constants = _constants(tree)
             for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
                 given = {each.arg: each.value for each in call.keywords}

@@ -20,7 +20,7 @@ from kernels.authoring.compile.freshness import refuse_stale, stale_builds
 from kernels.authoring.compile.sources.workspace import Workspace, find_workspace
 from kernels.authoring.own_tests import by_name
 from kernels.authoring.own_tests.choice import TestedBuild, check_prerequisites, choose_tested_build
-from kernels.authoring.own_tests.requested_versions import other_versions
+from kernels.authoring.own_tests.requested_versions import MAX_TEST_BYTES, other_versions
 from kernels.authoring.scaffold.draft import LOCAL_PUBLISHER
 from kernels.errors import KernelImportError, MissingPythonDependency, RequestError
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
@@ -31,8 +31,8 @@ __all__ = ["run_tests"]
 
 TESTS = "tests"
 
-#: The owner in a repository's name, and bytes of a test file that are searched for such names.
-_OWNER, _MAX_TEST_BYTES = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", 1024 * 1024
+#: The owner in a repository's name.
+_OWNER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 
 #: Options of pytest whose next argument can be the path of a test that is not selected by it.
 _WITH_PATHS = frozenset({"--ignore", "--ignore-glob", "--deselect", "-k", "-m", "-c", "--config-file", "--rootdir"})
@@ -141,7 +141,7 @@ def _repositories(workspace: Workspace, tests: Sequence[Path]) -> list[str]:
     found = [f"{LOCAL_PUBLISHER}/{name}", *filter(None, [workspace.repo_id])]
     for file in sorted(path for folder in tests for path in folder.rglob("*.py")):
         with suppress(OSError, FileTooLarge):
-            found += mentioned.findall(read_bounded(file, _MAX_TEST_BYTES).decode("utf-8", "replace"))
+            found += mentioned.findall(read_bounded(file, MAX_TEST_BYTES).decode("utf-8", "replace"))
     return list(dict.fromkeys(found))
 
 
