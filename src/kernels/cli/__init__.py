@@ -102,6 +102,9 @@ def _safe_completion(complete: Callable[..., Any]) -> Callable[..., Any]:
 class _Commands(TyperGroup):
     """The commands of this package."""
 
+    #: As of a command; a group has none.
+    actions: Sequence[Choice] = ()
+
     def list_commands(self, ctx: Any) -> list[str]:
         return [name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(__path__) if not name.startswith("_")]
 

@@ -49,7 +49,7 @@ def describe_command(command: Any, context: Any) -> Help:
     return Help(
         " ".join(["[OPTIONS]", *map(_usage, arguments)]),
         [" ".join(paragraph.split()) for paragraph in text.split("\n\n")],
-        [_action(each, position == 0) for position, each in enumerate(getattr(command, "actions", ()))],
+        [_action(each, position == 0) for position, each in enumerate(command.actions)],
         [_argument(each) for each in arguments if each.help],
         _options(command, context),
         [line.strip().removeprefix("$ ") for line in examples.splitlines()],

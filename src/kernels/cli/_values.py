@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class Choice(str, enum.Enum):
-    """What a command does: a name, what it means, and the arguments that follow it.
+    """One of the few names that a command takes in a place, what it means, and the arguments that follow it.
 
     Example:
         >>> class Action(Choice):
