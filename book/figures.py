@@ -33,6 +33,10 @@ _ROWS = (
 )
 
 
+#: Figures that are no number of requests.
+_SAID = {"failed": "fails", "0": "loads, no request"}
+
+
 def front_table(page: str = "benchmarks.md") -> str:
     """The table, from the measured figures.
 
@@ -53,7 +57,7 @@ def front_table(page: str = "benchmarks.md") -> str:
             found = [cells[column] for cells in measured if cells[0] == row]
             if len(found) != 1:
                 raise LookupError(f"docs/benchmarks.md has {len(found)} rows {row!r}; expected one")
-            cells.append(_counted(row, found[0]))
+            cells.append(_counted(found[0]))
         return ", ".join(cells)
 
     lines = [f"| what | existing client {existing} | this one, {ours} |", "|---|---|---|"]
@@ -67,12 +71,10 @@ def with_figures(page: Path) -> str:
     return with_generated_part(page, front_table("docs/benchmarks.md" if page.parent == ROOT else "benchmarks.md"))
 
 
-def _counted(row: str, figure: str) -> str:
+def _counted(figure: str) -> str:
     """A figure with what it counts."""
-    if figure == "0" and "OFFLINE" in row:
-        return "loads, no request"
-    if figure == "failed":
-        return "fails"
+    if figure in _SAID:
+        return _SAID[figure]
     if not figure.isdigit():
         return figure
     return f"{figure} request" if figure == "1" else f"{figure} requests"
