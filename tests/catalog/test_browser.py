@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from chromium import NEEDS_CHROMIUM, browser
 from mirror_tree import MirrorTree, StaticServer
 
 from kernels.catalog import write_catalog
@@ -26,9 +26,9 @@ from kernels.resolver.target import Target
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+__all__ = ["browser"]
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on the PATH")
+pytestmark = NEEDS_CHROMIUM
 
 KERNEL = page_path("acme/relu")
 VARIANTS = [
@@ -79,15 +79,6 @@ class Visit:
 
     def width(self) -> int:
         return int(self.page.evaluate("document.documentElement.scrollWidth"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
