@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernels.authoring.compile.build_toml.keys import KernelKeys, TorchKeys, TorchNoarchKeys
 from kernels.authoring.compile.build_toml.model import Framework, KernelSection
-from kernels.authoring.compile.frameworks.header_dependencies import DEPENDS, is_dependency
+from kernels.authoring.compile.frameworks.header_dependencies import allowed_depends, is_dependency
 from kernels.authoring.compile.sources.source_files import is_file, path_inside, source_problem
 from kernels.backends import all_backends, arch_of_build, known
 from kernels.support.formatting import did_you_mean
@@ -115,7 +115,7 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
     depends = KernelKeys.depends.read(section)
     for index, each in enumerate(depends):
         if not is_dependency(each):
-            raise section.wrong((KernelKeys.depends.key, index), each, DEPENDS)
+            raise section.wrong((KernelKeys.depends.key, index), each, allowed_depends())
     languages = [name for name in (backend, registered.device_language) if name]
     flags = [KernelKeys.flags.of(name).read(section) for name in dict.fromkeys(languages)]
     kernel = KernelSection(

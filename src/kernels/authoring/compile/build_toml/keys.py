@@ -5,7 +5,6 @@ The reader reads them, and the page `docs/build-toml.md` and the schema for edit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -24,7 +23,7 @@ from kernels.authoring.compile.build_toml.fields import (
     VersionField,
 )
 from kernels.authoring.compile.build_toml.model import PYEXT, Framework
-from kernels.authoring.compile.frameworks.header_dependencies import DEPENDS
+from kernels.authoring.compile.frameworks.header_dependencies import allowed_depends
 from kernels.backends.base import GENERAL_PYTHON_DEPENDS
 
 __all__ = [
@@ -77,8 +76,8 @@ class KernelDependsKeys(Keys):
     revision = TextField("revision", "Its branch, tag or commit.")
 
 
-# Code, since a page would take `<major>` for a tag.
-_DEPENDS = re.sub(r"\b(?!or\b)[a-z_<>-]+", r"`\g<0>`", DEPENDS)
+# As code: a page would take `<major>` for a tag.
+_DEPENDS = allowed_depends("`")
 
 _PYTHON_DEPENDS = (
     "Python packages that the kernel imports. Users install them; loading the kernel without them is an error. "

@@ -12,10 +12,10 @@ from pathlib import Path
 from kernels.errors import CompilerNotFound
 from kernels.support.files import read_bounded
 
-__all__ = ["DEPENDS", "dependency_flags", "is_dependency"]
+__all__ = ["allowed_depends", "dependency_flags", "is_dependency"]
 
 #: What a section's `depends` can have, for people.
-DEPENDS = "torch, cutlass_<major>_<minor>, sycl_tla or metal-cpp"
+_ALLOWED = ("torch", "cutlass_<major>_<minor>", "sycl_tla", "metal-cpp")
 
 #: Other builders have CUTLASS from 2.10 to 4.5, each minor version by its own name.
 _CUTLASS = re.compile(r"cutlass_([2-9])_([0-9]{1,2})")
@@ -59,6 +59,20 @@ _CHECKOUTS = {
 }
 # Its name in early files of edition 3.
 _CHECKOUTS["cutlass_sycl"] = _CHECKOUTS["sycl_tla"]
+
+
+def allowed_depends(quote: str = "") -> str:
+    """What a section's `depends` can have, in words.
+
+    Args:
+        quote: What stands before and after each name.
+
+    Example:
+        >>> allowed_depends()
+        'torch, cutlass_<major>_<minor>, sycl_tla or metal-cpp'
+    """
+    *others, last = (f"{quote}{each}{quote}" for each in _ALLOWED)
+    return f"{', '.join(others)} or {last}"
 
 
 def is_dependency(name: str) -> bool:
