@@ -8,8 +8,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from xml.etree import ElementTree
 
+import builds_picture
+import cache_picture
 import drawing
 import inline_pictures
+import kernelize_picture
 import pictures
 import pytest
 import session
@@ -75,10 +78,10 @@ def test_every_picture_is_on_a_page() -> None:
 def test_the_picture_of_kernelize_is_what_kernelize_does(
     reader: Path, interpreter: Interpreter, tmp_path: Path
 ) -> None:
-    layers = json.dumps([layer._asdict() for layer in pictures.MODEL])
+    layers = json.dumps([layer._asdict() for layer in kernelize_picture.MODEL])
     done = interpreter.run(_KERNELIZE, tmp_path, layers, cwd=reader)
     assert done.returncode == 0, done.stderr
-    shown = [[layer.name, layer.repository] for layer in pictures.MODEL if layer.mark]
+    shown = [[layer.name, layer.repository] for layer in kernelize_picture.MODEL if layer.mark]
     assert json.loads(done.stdout.splitlines()[-1]) == shown
 
 
@@ -87,7 +90,7 @@ def test_the_picture_of_the_cache_has_every_file_of_a_cache(reader: Path, isolat
     cache = build.parents[4]
     shown = [
         (path if path.startswith(".locks") else f"kernels--*--*/{path}").replace("…", "*")
-        for _, _, records in pictures.RECORDS.values()
+        for _, _, records in cache_picture.RECORDS.values()
         for path in (re.sub(r"<\w+>", "*", record.path) for record in records)
     ]
     found = [path.relative_to(cache).as_posix() for path in cache.rglob("*") if not path.is_dir()]
@@ -98,11 +101,11 @@ def test_the_picture_of_the_cache_has_every_file_of_a_cache(reader: Path, isolat
 def test_each_machine_in_the_picture_chooses_another_build() -> None:
     chosen = [
         name
-        for verdicts in pictures.decided().values()
+        for verdicts in builds_picture.decided().values()
         for name, verdict in verdicts.items()
         if verdict.verdict == "chosen"
     ]
-    assert len(set(chosen)) == len(pictures.MACHINES)
+    assert len(set(chosen)) == len(builds_picture.MACHINES)
 
 
 def _luminance(colour: str) -> float:
