@@ -56,8 +56,8 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     says = description(found[1]) if found else f"{page.title} of {config.site_name}"
     page.meta.setdefault("description", escape(says))
     if page.file.src_uri.startswith("api/"):
-        page.title = page.title  # as the menu has it, whatever `title` says below
-        page.meta["title"] = f"API: {page.title}"
+        in_menu = page.title
+        page.title, page.meta["title"] = in_menu, f"API: {in_menu}"  # else the second would change the first
     if page.file.src_uri in _WORDS:
         page.meta["tags"] = list(_WORDS[page.file.src_uri])
     page.meta["search"] = {"boost": boost(page), **page.meta.get("search", {})}
