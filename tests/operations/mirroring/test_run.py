@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -430,6 +431,29 @@ def test_a_run_that_was_killed_is_continued(hub: TestHub, place: Path) -> None:
     assert (failures(result), len(result.builds)) == ([], 6)
     assert archives.items() <= state(place).items()
     assert hub.count("/resolve/.*__init__") == 1
+
+
+def test_a_run_that_ends_right_after_an_archive_was_sent_does_not_send_it_again(
+    hub: TestHub, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu"])
+    write = FolderStore.write
+
+    def write_and_end(self: FolderStore, path: str, *rest: Any, **options: Any) -> str:
+        etag = write(self, path, *rest, **options)
+        if path.startswith("archives/"):
+            raise KeyboardInterrupt
+        return etag
+
+    with monkeypatch.context() as ending:
+        ending.setattr(FolderStore, "write", write_and_end)
+        with pytest.raises(KeyboardInterrupt):
+            mirror(MirrorRequest(str(place), publishers=["acme"]))
+    assert len(list(place.glob("archives/*/*.zst"))) == 1
+    hub.clear()
+    result = mirror(MirrorRequest(str(place), publishers=["acme"]))
+    assert (failures(result), len(result.builds), result.sent) == ([], 1, 0)
+    assert hub.count("/resolve/.*__init__") == 0
 
 
 @pytest.mark.parametrize("fault", ["disk", "hub"])

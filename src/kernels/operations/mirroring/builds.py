@@ -128,13 +128,14 @@ class BuildTaker:
         try:
             with self._fetched(planned, counter) as folder:
                 archive = pack(folder, files, packed)
+            # Written first: a run may be killed as soon as the archive is there. Until then, nothing follows from it.
+            write_record(_record_path(self._store.url, content), _Packed(size=archive.size, sha256=archive.sha256))
             if self._send_again or self._store.size(archive.name) != archive.size:
                 self._store.write(archive.name, packed, immutable=True)
                 with self._guard:
                     self.sent += archive.size
                 if self._progress is not None:
                     self._progress.stored(archive.size)
-            write_record(_record_path(self._store.url, content), _Packed(size=archive.size, sha256=archive.sha256))
             return archive
         finally:
             with suppress(OSError):
