@@ -9,28 +9,11 @@ from typing import Any
 import typer
 
 from kernels.cli import app
+from kernels.cli._groups import GROUPS
 from kernels.cli._help import Help, describe_command
 from kernels.diagnosis.variable_table import GROUPS as VARIABLES
 
-__all__ = ["GROUPS", "GUIDES", "JSON_KEYS", "text"]
-
-#: The commands in the order of the page, by what they are for.
-GROUPS: dict[str, tuple[str, ...]] = {
-    "Look at a machine and at kernels": ("doctor", "backends", "explain", "versions", "info"),
-    "Pin, carry and serve kernels": ("lock", "download", "mirror", "cache", "serve"),
-    "Verify kernels": ("verify", "verify-signature"),
-    "Write and publish kernels": (
-        "init",
-        "build",
-        "test",
-        "check",
-        "benchmark",
-        "card",
-        "wheel",
-        "upload",
-        "skills",
-    ),
-}
+__all__ = ["GUIDES", "JSON_KEYS", "text"]
 
 #: The pages that explain a command.
 GUIDES: dict[str, tuple[tuple[str, str], ...]] = {

@@ -47,7 +47,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
 def test_every_file_of_the_folder_is_a_command_with_a_help_text(kernels: Callable[..., Any]) -> None:
     listed = kernels("--help").stdout
     for command in COMMANDS:
-        assert command in listed
+        assert f"\n  {command}  " in listed
         result = kernels(command, "--help")
         assert result.exit_code == 0
         assert f"Usage: kernels {command}" in result.stdout

@@ -1,14 +1,13 @@
 """The `kernels` command line: one module per command, imported when the command runs.
 
-Each module of this package without a leading underscore is a command. Its function of the same name is the command's;
-there is no other list of commands.
+Each module of this package without a leading underscore is a command; its function of the same name is what runs.
+`_groups.py` lists them.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import sys
 import traceback
 import warnings
@@ -20,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kernels._version import __version__
+from kernels.cli._groups import GROUPS
 from kernels.cli._help import command_help, group_help
 from kernels.cli._installation import installation_lines
 from kernels.cli._output import log_to_stderr, print_error, print_in_any_locale, reserve_stdout
@@ -106,7 +106,7 @@ class _Commands(TyperGroup):
     actions: Sequence[Choice] = ()
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(__path__) if not name.startswith("_")]
+        return [name for names in GROUPS.values() for name in names]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.list_commands(ctx):
@@ -124,8 +124,10 @@ class _Commands(TyperGroup):
         return self.commands[cmd_name]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        summaries = [(name, _first_sentence(command.help)) for name, command in commands.items()]
+        summaries = {
+            title: [(name, _first_sentence(self.get_command(ctx, name).help)) for name in names]
+            for title, names in GROUPS.items()
+        }
         formatter.write(group_help(self, ctx, summaries))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -67,16 +67,16 @@ def command_help(command: Any, context: Any) -> str:
     return _page(context, found, {"Actions": found.actions, "Arguments": found.arguments, **found.options})
 
 
-def group_help(group: Any, context: Any, summaries: list[tuple[str, str]]) -> str:
+def group_help(group: Any, context: Any, summaries: dict[str, list[tuple[str, str]]]) -> str:
     """The help of the program.
 
     Args:
         group: The program's commands.
         context: Its context.
-        summaries: The name of each command, and what it is for.
+        summaries: The name of each command, and what it is for, by the titles that they are listed under.
     """
     found = describe_command(group, context)._replace(usage="[OPTIONS] COMMAND [ARGUMENTS]")
-    return _page(context, found, {**found.options, "Commands": summaries})
+    return _page(context, found, {**found.options, **summaries})
 
 
 def _page(context: Any, found: Help, sections: dict[str, list[tuple[str, str]]]) -> str:
