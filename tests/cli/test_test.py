@@ -72,3 +72,15 @@ def test_a_folder_that_cannot_be_tested_is_one_line(
     [line] = result.stderr.splitlines()
     assert line.startswith("Error: ")
     assert says.format(k=kernel) in line
+
+
+def test_under_kernels_locked_no_build_of_sources_is_tested(
+    kernels: Callable[..., Any], kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELS_LOCKED", "1")
+    result = kernels("test", kernel, "--build")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "Error: KERNELS_LOCKED=1 allows locked kernels only, and no lockfile pins the builds in "
+        f"{kernel}. Unset KERNELS_LOCKED to test them.\n"
+    )

@@ -72,8 +72,8 @@ def run_tests(
 
     Raises:
         RequestError: The folder has no `build.toml`, tests or builds; a build for this machine is stale; the backend or
-            variant is not there, or does not fit this machine; the name is one of Python's standard library; or
-            `LOCAL_KERNELS` cannot have the folder's path.
+            variant is not there, or does not fit this machine; the name is one of Python's standard library;
+            `LOCAL_KERNELS` cannot have the folder's path; or `KERNELS_LOCKED` is set, and no lockfile pins such builds.
         MissingPythonDependency: pytest, or a package that the kernel needs, is not installed.
         BuildError: The kernel could not be built.
         KernelsError: A kernel that this one depends on cannot be found.
@@ -83,6 +83,11 @@ def run_tests(
     if workspace is None:
         read_source(folder)  # raises
         raise AssertionError(folder)
+    if settings.locked_only():
+        raise RequestError(
+            f"KERNELS_LOCKED=1 allows locked kernels only, and no lockfile pins the builds in {workspace.folder}. "
+            "Unset KERNELS_LOCKED to test them."
+        )
     path, tests = workspace.folder, _tests(Path(os.path.realpath(folder)), workspace)
     name = _module_name(workspace)
     if importlib.util.find_spec("pytest") is None:
