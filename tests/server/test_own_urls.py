@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hub import make_repo
 from huggingface_hub import CommitOperationAdd, HfApi, constants
+from ports import free_port
 
 from kernels import get_kernel
 from kernels.errors import RequestError
@@ -35,8 +36,8 @@ def root(tmp_path: Path, isolated_env: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @contextmanager
-def proxy(port: int, prefix: str = "") -> Iterator[int]:
-    """What a reverse proxy does: take a prefix away, and name itself to the server behind it."""
+def proxy(behind: int, prefix: str = "") -> Iterator[int]:
+    """What a reverse proxy does: take a prefix away, and name itself to the server behind it, at a port."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -46,17 +47,17 @@ def proxy(port: int, prefix: str = "") -> Iterator[int]:
             if not self.path.startswith(prefix + "/"):
                 self.send_error(404, "not below the prefix")
                 return
-            behind = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            upstream = http.client.HTTPConnection("127.0.0.1", behind, timeout=30)
             headers = {**dict(self.headers.items()), "Host": "behind.invalid", "Connection": "close"}
-            behind.request(self.command, self.path.removeprefix(prefix), body or None, headers)
-            answer = behind.getresponse()
+            upstream.request(self.command, self.path.removeprefix(prefix), body or None, headers)
+            answer = upstream.getresponse()
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in ("connection", "date", "server"):
                     self.send_header(name, value)
             self.end_headers()
             self.wfile.write(answer.read())
-            behind.close()
+            upstream.close()
 
         do_GET = do_HEAD = do_POST = do_PUT = forward
 
@@ -108,20 +109,15 @@ def test_behind_a_proxy_every_client_works_at_the_public_url(
     root: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / REPO / ".private").touch()
-    served = HubServer(root, trusted={"acme"}, host="0.0.0.0", token=TOKEN, writable=True).start()
-    try:
-        with proxy(served.port, prefix) as port:
-            url = f"http://127.0.0.1:{port}{prefix}"
-            served.stop()
-            served = HubServer(
-                root, trusted={"acme"}, port=served.port, token=TOKEN, writable=True, public_url=f"{url}/"
-            ).start()
+    behind = free_port()
+    with proxy(behind, prefix) as port:
+        url = f"http://127.0.0.1:{port}{prefix}"
+        options = {"token": TOKEN, "writable": True, "public_url": f"{url}/"}
+        with HubServer(root, trusted={"acme"}, port=behind, **options):
             _used(url, root)
             monkeypatch.setenv("KERNELS_HUB", url)
             monkeypatch.setenv("KERNELS_HUB_TOKEN", TOKEN)
             assert get_kernel(REPO, version=1).repo_id == REPO
-    finally:
-        served.stop()
 
 
 def test_with_a_public_url_addresses_are_below_it(root: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from hub import make_repo
+from ports import free_port
 
 from kernels.errors import KernelsError, RequestError
 from kernels.server import Catalog, HubServer
@@ -48,7 +49,7 @@ def test_two_run_side_by_side(tmp_path: Path) -> None:
 
 
 def test_it_starts_again_at_the_same_address(tmp_path: Path) -> None:
-    hub = HubServer(tmp_path)
+    hub = HubServer(tmp_path, port=free_port())
     hub.start()
     url = hub.start().url
     hub.stop()
