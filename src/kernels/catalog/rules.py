@@ -17,13 +17,12 @@ from kernels import backends
 from kernels.backends import Backend, Device
 from kernels.catalog.shown import ShownBuild
 from kernels.errors import KernelsError
+from kernels.resolver.name_checks import least_macos
 from kernels.resolver.target import Target
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.support.version import MajorMinor
 
 __all__ = ["backend_label", "backend_rules", "build_facts", "common_targets"]
-
-_LAST_MACOS = 60
 
 #: Targets that a page offers: of each system the newest Torch versions, and architectures of the newest one.
 _MAX_TARGETS, _MAX_TORCH, _MAX_ARCHS = 40, 2, 8
@@ -47,7 +46,7 @@ def backend_rules() -> dict[str, dict[str, Any]]:
                 "versioned": backend.versioned,
                 "version": _version_rule(backend),
                 "arch": _arch_rule(backend),
-                "macos": _least_macos(backend),
+                "macos": least_macos(backend),
             }
     return rules
 
@@ -64,15 +63,6 @@ def _arch_rule(backend: Backend) -> str:
     older = Device(backend.name, 0, arch="7.5")
     covers = backend.arch_reason(["8.0"], newer) is None and backend.arch_reason(["8.0"], older) is not None
     return "capability" if covers else "equal"
-
-
-def _least_macos(backend: Backend) -> int:
-    """The first macOS that loads its compiled builds; 0 if any does."""
-    for version in range(1, _LAST_MACOS):
-        mac = Target(os="darwin", cpu="aarch64", os_version=f"{version}.0", default_backend=backend.name)
-        if backend.platform_reason(mac) is None:
-            return version if version > 1 else 0
-    return 0
 
 
 def build_facts(build: ShownBuild) -> str:
@@ -141,7 +131,7 @@ def common_targets(builds: Iterable[ShownBuild]) -> list[tuple[str, str]]:
         if backend is None:
             continue
         newest = sorted(options, key=lambda each: (each[0], each[1] or MajorMinor(0, 0)), reverse=True)
-        tail = f"{cpu}-{system}" + (str(_least_macos(backend) or "") if system == "darwin" else "")
+        tail = f"{cpu}-{system}" + (str(least_macos(backend) or "") if system == "darwin" else "")
         for number, (_, version, head) in enumerate(newest[:_MAX_TORCH]):
             label = f"{backend_label(name)}{f' {version}' if version else ''}, {_framework(head)}"
             place_name = f"{_SYSTEMS.get(system, system)} {cpu}"

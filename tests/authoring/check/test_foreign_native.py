@@ -18,7 +18,8 @@ lief = pytest.importorskip("lief")
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "foreign_natives"
 
-MACOS, WINDOWS = "torch213-metal-aarch64-darwin", "torch213-cxx11-cpu-x86_64-windows"
+MACOS, WINDOWS = "torch213-cxx11-cpu-aarch64-darwin", "torch213-cxx11-cpu-x86_64-windows"
+METAL = "torch213-metal-aarch64-darwin"
 INTEL = "torch213-cxx11-cpu-x86_64-darwin"
 MACOS_NAME, WINDOWS_NAME = "_add_one_cpu_1a2b3c4.abi3.so", "_add_one_cpu_1a2b3c4.pyd"
 
@@ -56,6 +57,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
         ("aarch64_good.dylib", MACOS, MACOS_NAME, "macOS 15.0, Python 3.9"),
         ("x86_64_good.dylib", INTEL, MACOS_NAME, "macOS 15.0, Python 3.9"),
         ("aarch64_plain.dylib", MACOS, "lib/helper.dylib", "macOS 15.0, Python 3.9"),
+        ("aarch64_good.dylib", METAL, MACOS_NAME, "macOS 26.0, Python 3.9"),
         ("x86_64_good.dll", WINDOWS, WINDOWS_NAME, "Windows, Python 3.9"),
         ("aarch64_good.dll", "torch213-cxx11-cpu-aarch64-windows", WINDOWS_NAME, "Windows, Python 3.9"),
     ],
@@ -78,6 +80,14 @@ def test_what_other_macs_lack_is_refused(check: Check) -> None:
         strict=True,
     ):
         assert what in said
+
+
+def test_a_build_for_metal_may_need_the_macos_that_metal_needs(check: Check) -> None:
+    said = "\n".join(what for _, what in check(recorded("aarch64_bad.dylib"), METAL))
+    assert "beyond Python 3.9's stable ABI" in said
+    assert "needs macOS" not in said
+    newer = _changed("aarch64_good.dylib", _for_newer_macos)
+    assert any("needs macOS 27.0; compile it for 26.0 or older" in what for _, what in check(newer, METAL))
 
 
 def test_what_other_windows_machines_lack_is_refused(check: Check) -> None:
@@ -118,6 +128,10 @@ def _changed(name: str, change: Callable[[Any], object]) -> bytes:
     binary = binary.at(0) if kind is lief.MachO else binary
     change(binary)
     return bytes(binary.write_to_bytes())
+
+
+def _for_newer_macos(binary: Any) -> None:
+    binary.build_version.minos = [27, 0, 0]
 
 
 def _for_phones(binary: Any) -> None:

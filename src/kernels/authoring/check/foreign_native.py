@@ -6,15 +6,19 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from kernels import backends
 from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.authoring.check.foreign_library import LibraryFacts, UnreadableLibrary, library_format, read_library
 from kernels.authoring.check.stable_abi import PYTHON, beyond_stable_abi
 from kernels.backends import listed
+from kernels.resolver.name_checks import least_macos
+from kernels.resolver.variant import Variant
 from kernels.support.checks import StepResult, failed, missing, ok
 
 __all__ = ["FOREIGN", "MACOS", "foreign_faults"]
 
-#: The newest version of macOS that a build may need: the oldest that publishers of kernels support.
+#: The newest version of macOS that a build may need, the oldest that publishers of kernels support; a backend may need
+#: a newer one.
 MACOS = (15, 0)
 
 #: Libraries that every macOS has.
@@ -29,8 +33,8 @@ _PYTHONS_DLL = re.compile(r"python3[0-9]+(_d)?\.dll|python3_d\.dll", re.I)
 @dataclass(frozen=True)
 class _System:
     format: str
-    what: str  # that is right, for the result
-    faults: Callable[[LibraryFacts], Iterator[StepResult]]
+    what: Callable[[Variant], str]  # what is right, for the result
+    faults: Callable[[LibraryFacts, Variant], Iterator[StepResult]]
     one_python: re.Pattern[str]  # the names of extensions that only one Python loads
 
 
@@ -52,10 +56,10 @@ def foreign_faults(checked: CheckedVariant, name: str) -> Iterator[StepResult]:
         cpus = ", ".join(sorted({part.cpu for part in parts}))
         yield failed(f"{name}: compiled for {cpus}; the variant is for {variant.cpu}")
         return
-    results = [*_general(found, name, system), *system.faults(found)]
+    results = [*_general(found, name, system), *system.faults(found, variant)]
     yield from ((verdict, f"{name}: {what}") for verdict, what in results)
     if all(verdict != "failed" for verdict, _ in results):
-        yield ok(f"{name}: {system.what}, Python {PYTHON}")
+        yield ok(f"{name}: {system.what(variant)}, Python {PYTHON}")
 
 
 def _general(found: LibraryFacts, name: str, system: _System) -> Iterator[StepResult]:
@@ -69,13 +73,19 @@ def _general(found: LibraryFacts, name: str, system: _System) -> Iterator[StepRe
         yield missing(f"has {listed(found.build_paths[:50])}, paths of the build machine")
 
 
-def _macos(found: LibraryFacts) -> Iterator[StepResult]:
+def _macos_of(variant: Variant) -> tuple[int, int]:
+    """The newest version of macOS that a variant's files may need."""
+    return max(MACOS, (least_macos(backends.get(variant.backend)), 0))
+
+
+def _macos(found: LibraryFacts, variant: Variant) -> Iterator[StepResult]:
+    newest = _macos_of(variant)
     if found.platform not in ("MACOS", ""):
         yield failed(f"compiled for the system {found.platform}; the variant is for macOS")
-    if found.min_os > MACOS and found.min_os[:2] != MACOS:
+    if found.min_os[:2] > newest:
         yield failed(
-            f"needs macOS {_dotted(found.min_os)}; compile it for {_dotted(MACOS)} or older "
-            f"(MACOSX_DEPLOYMENT_TARGET={_dotted(MACOS)})"
+            f"needs macOS {_dotted(found.min_os)}; compile it for {_dotted(newest)} or older "
+            f"(MACOSX_DEPLOYMENT_TARGET={_dotted(newest)})"
         )
     if found.cpu == "aarch64" and not found.signed:
         yield failed("has no code signature, so macOS ends a process that loads it; run `codesign -s - FILE`")
@@ -91,7 +101,7 @@ def _macos(found: LibraryFacts) -> Iterator[StepResult]:
         )
 
 
-def _windows(found: LibraryFacts) -> Iterator[StepResult]:
+def _windows(found: LibraryFacts, variant: Variant) -> Iterator[StepResult]:
     for library in found.needs:
         if _PYTHONS_DLL.fullmatch(library):
             yield failed(f"needs {library}, which only one Python version has; link with python3.lib")
@@ -107,6 +117,8 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 #: The systems whose native files are read here, by their names in variants.
 FOREIGN = {
-    "darwin": _System("Mach-O", f"macOS {_dotted(MACOS)}", _macos, re.compile(r"\.so$(?<!\.abi3\.so)")),
-    "windows": _System("PE", "Windows", _windows, re.compile(r"\.cp[0-9]+-\w+\.pyd$")),
+    "darwin": _System(
+        "Mach-O", lambda variant: f"macOS {_dotted(_macos_of(variant))}", _macos, re.compile(r"\.so$(?<!\.abi3\.so)")
+    ),
+    "windows": _System("PE", lambda variant: "Windows", _windows, re.compile(r"\.cp[0-9]+-\w+\.pyd$")),
 }
