@@ -39,6 +39,7 @@ __all__ = [
     "NoSuitableBuild",
     "NotInCache",
     "NotLocked",
+    "PinnedCommitGone",
     "PublisherUnknown",
     "RepositoryNotFound",
     "RequestError",
@@ -177,6 +178,10 @@ class LockFileNotFound(LockError, FileNotFoundError):
 
 class NotLocked(LockError):
     """Only locked kernels may be loaded, and no lockfile lists this one."""
+
+
+class PinnedCommitGone(LockError, RevisionNotFound):
+    """A lockfile pins a commit that the Hub or mirror no longer has; the message names the lockfile and the commit."""
 
 
 class UntrustedSignature(KernelsError, ValueError):

@@ -343,8 +343,9 @@ SCENES: Mapping[str, tuple[Callable[[Scene], None], ...]] = {
     "HubUnavailable": (hub_away, too_many),
     "NotInCache": (offline,),
     "StoreError": (full,),
-    "LockError": (other_version, commit_gone, merged_badly),
+    "LockError": (other_version, merged_badly),
     "LockFileNotFound": (no_lock,),
+    "PinnedCommitGone": (commit_gone,),
     "NotLocked": (not_locked,),
     "KernelImportError": (bad_id, exits),
     "NoModule": (no_module,),
@@ -420,7 +421,7 @@ def test_every_section_says_what_to_do_and_has_the_messages_of_its_scenes() -> N
 def test_a_message_is_the_one_on_the_page(error: str, number: int, scene: Scene) -> None:
     with pytest.raises(KernelsError) as raised:
         SCENES[error][number](scene)
-    # What a Hub refuses has a class of its own with the same name; a lock's commit that is gone is a LockError.
+    # What a Hub refuses has a class of its own with the same name.
     classes = (base.__name__ for base in type(raised.value).__mro__)
     assert next(name for name in classes if name in kernels.errors.__all__) == error
     assert comparable(scene.shown(raised.value)) == comparable(messages(error)[number])

@@ -14,6 +14,7 @@ from kernels.errors import (
     InvalidRepository,
     KernelsError,
     NoSuitableBuild,
+    PinnedCommitGone,
     PublisherUnknown,
     RepositoryNotFound,
     RevisionNotFound,
@@ -29,7 +30,6 @@ from kernels.resolver.finder import resolve_snapshot
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.resolver.ordered_sources import ask_in_order, leads_on
 from kernels.resolver.planner import plan_every_build, plan_tree
-from kernels.resolver.redirects import PinnedCommitGone
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
 from kernels.trust.publishers import TrustPolicy

@@ -16,6 +16,7 @@ from kernels.errors import (
     LockError,
     NotInCache,
     NotLocked,
+    PinnedCommitGone,
     RevisionNotFound,
     UntrustedSignature,
 )
@@ -32,17 +33,13 @@ if TYPE_CHECKING:
     from kernels.resolver.context import ResolveContext
     from kernels.trust.signing_policy import Rule
 
-__all__ = ["FoundSnapshot", "PinnedCommitGone", "SettleCommit", "SnapshotKey", "follow_redirects", "sources_of"]
+__all__ = ["FoundSnapshot", "SettleCommit", "SnapshotKey", "follow_redirects", "sources_of"]
 
 _log = logger(__name__)
 
 
 #: The most moves from one repository to the next.
 MAX_REDIRECTS = 5
-
-
-class PinnedCommitGone(LockError, RevisionNotFound):
-    """A lock pins a commit that its source no longer has."""
 
 
 class SnapshotKey(NamedTuple):
@@ -132,7 +129,8 @@ def follow_redirects(
     Raises:
         SourcesExhausted: None of several sources has it.
         InvalidRepository: A redirect leads in a circle, too far, or nowhere.
-        RevisionNotFound: There is no such version or revision, or no longer the commit that a lock pins.
+        RevisionNotFound: There is no such version or revision.
+        PinnedCommitGone: The source no longer has the commit that a lock pins.
         LockError: The lock lists the repository in another version only; or its content is pinned, and it leads out of
             the lock.
         NotLocked: Only locked kernels may be loaded, and this one is not locked.
