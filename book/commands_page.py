@@ -91,7 +91,7 @@ JSON_KEYS: dict[str, dict[str, str]] = {
     "download": {"": "builds[repo_id commit variant size targets path new] failures[kernel target error]"},
     "explain": {
         "": "repo_id revision commit lock from passed_over[from reason] target backend backend_origins[kind place] "
-        "device chosen variants[variant verdict reason size]"
+        "device chosen unmet variants[variant verdict reason size]"
     },
     "info": {
         "": "repo_id revision name version kernels_minver license upstream source python_depends backends commit lock "

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from hub import TestHub, make_repo
 
-from kernels import cli
+from kernels import cli, get_kernel
+from kernels.errors import IncompatibleClient, MissingPythonDependency, UnsupportedPythonDependency
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 
@@ -94,6 +95,40 @@ def test_explain_says_where_get_kernel_would_refuse_the_publisher(hub: TestHub, 
     assert refused.stdout.splitlines()[-1] == (
         "The publisher is not trusted: get_kernel needs trust_remote_code=['stranger/relu'] to load it."
     )
+
+
+@pytest.mark.parametrize(
+    ("needs", "here", "there"),
+    [
+        ({"python_depends": ["helion"]}, MissingPythonDependency, False),
+        ({"python_depends": ["requests"]}, UnsupportedPythonDependency, True),
+        ({"metadata": {"kernels-minver": "99.0.0"}}, IncompatibleClient, False),
+    ],
+)
+def test_explain_says_what_the_chosen_build_needs_in_the_words_of_the_error(
+    hub: TestHub, kernels: Callable[..., Any], needs: dict[str, Any], here: type[Exception], there: bool
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-universal"], **needs)
+    with pytest.raises(here) as caught:
+        get_kernel("acme/relu", version=1)
+    unmet = str(caught.value).removeprefix("Build torch-universal of acme/relu ")
+    this = ("explain", "acme/relu", "--version", 1)
+    shown = kernels(*this)
+    assert shown.exit_code == 0
+    assert "chosen" in table(shown.stdout)["torch-universal"]
+    assert shown.stdout.endswith(f"\n\nLoading it would fail: it {unmet}\n")
+    said = json.loads(kernels(*this, "--json").stdout)
+    assert (said["chosen"], said["unmet"]) == ("torch-universal", unmet)
+    assert kernels(*this, "--check").exit_code == 1
+    other = kernels(*this, "--target", HOPPER, "--check")
+    assert ("Loading it would fail" in other.stdout, other.exit_code) == (there, int(there))
+
+
+def test_explain_says_nothing_of_what_is_there(hub: TestHub, kernels: Callable[..., Any]) -> None:
+    hub.make_repo("acme/relu", variants=["torch-universal"], metadata={"kernels-minver": "0.1.0"})
+    shown = kernels("explain", "acme/relu", "--version", 1, "--check")
+    assert (shown.exit_code, "would fail" in shown.stdout) == (0, False)
+    assert json.loads(kernels("explain", "acme/relu", "--version", 1, "--json").stdout)["unmet"] is None
 
 
 def test_a_folders_builds_are_explained_and_a_folder_has_one_version(

@@ -25,6 +25,7 @@ from kernels.resolver.context import ResolveContext
 from kernels.resolver.lock_pins import NO_LOCK
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.rejection import RejectionKind
+from kernels.resolver.requirements_check import unmet_prerequisite
 from kernels.resolver.selection import VariantRejected, resolve
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
@@ -208,12 +209,25 @@ CASES: list[Callable[[], Rejected]] = [
     lambda: explained({"build/torch-universal/metadata.json": b"{}"}, source=Mirror),
 ]
 
+
+def needing(**fields: object) -> Metadata:
+    return Metadata.from_fields({"name": "relu", "id": "_relu", "backend": {"type": "cpu"}, **fields})
+
+
+#: Builds that fit and cannot be loaded.
+NEEDS = [
+    needing(**{"python-depends": ["helion"]}),
+    needing(**{"python-depends": ["requests"]}),
+    needing(**{"kernels-minver": "99.0.0"}),
+]
+
 #: Where the texts are made: a file, and functions of it. What they return, raise or say of a build is a reason.
 MADE_BY = {
     "resolver/name_checks.py": r"_.*",
     "resolver/selection.py": r"_judge",
     "resolver/variant.py": r"parse_variant",
     "resolver/read_metadata.py": r"read_metadata|check_signed_version|__init__",
+    "resolver/requirements_check.py": r"unmet_prerequisite",
     "resolver/signature_check.py": r"require_signature",
     "resolver/build_choice.py": r"_choose_listed|_too_many",
     "models/metadata.py": r"from_bytes|_check|require",
@@ -226,6 +240,7 @@ MADE_BY = {
 #: What is raised, or kept in the place of a build's metadata, for a reason.
 ERRORS = {"InvalidMetadata", "InvalidRepository", "InvalidVariant", "MissingMetadata", "NotInCache", "NotInMirror"}
 ERRORS |= {"UntrustedSignature", "__init__"}
+ERRORS |= {"IncompatibleClient", "MissingPythonDependency", "UnsupportedPythonDependency"}
 
 
 def texts() -> Iterator[str]:
@@ -272,9 +287,10 @@ def test_every_reason_on_the_page_is_one_that_is_printed_and_every_case_is_on_th
 ) -> None:
     monkeypatch.chdir(tmp_path)
     made = [case() for case in CASES]
+    printed = [text for _, text in made] + [str(unmet_prerequisite(each)) for each in NEEDS]
     patterns = {text: re.compile(re.escape(text).replace("…", ".*"), re.DOTALL) for text in SHOWN}
-    assert [text for text, pattern in patterns.items() if not any(pattern.fullmatch(each) for _, each in made)] == []
-    assert [each for _, each in made if not any(pattern.fullmatch(each) for pattern in patterns.values())] == []
+    assert [text for text, pattern in patterns.items() if not any(map(pattern.fullmatch, printed))] == []
+    assert [each for each in printed if not any(pattern.fullmatch(each) for pattern in patterns.values())] == []
     assert {kind for kind, _ in made} == set(RejectionKind)
 
 

@@ -31,13 +31,17 @@ def explain(
             help="Another machine: a string such as torch2.9-cu128-x86_64-linux+sm_90, or a file with a target's JSON.",
         ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit with status 1 if no build fits, for scripts.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Exit with status 1 if no build fits, or the one that fits needs other software."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show for each build of a kernel whether it fits this machine, or another one, and why.
 
     The exit status is 0 also if no build fits, unless --check is given. Downloads and runs nothing of a build but its
-    metadata. A last line says if the publisher is not trusted, so that `get_kernel` would refuse the build.
+    metadata. A last line says if the chosen build could not be loaded: it needs a Python package or a newer client, or
+    its publisher is not trusted.
 
     Examples:
         $ kernels explain org/my-kernel --version 1
@@ -54,15 +58,26 @@ def explain(
         choice = explain_folder(Path(kernel), backend=backend, target=machine)
     else:
         choice = api.explain(kernel, version=version, revision=revision, backend=backend, target=machine)
-    _show(choice, as_json=as_json, here=machine is None)
-    if check and choice.best is None:
+    here = machine is None
+    unmet = _unmet(choice, here=here)
+    _show(choice, unmet, as_json=as_json, here=here)
+    if check and (choice.best is None or unmet is not None):
         raise typer.Exit(1)
 
 
-def _show(choice: BuildChoice, *, as_json: bool, here: bool) -> None:
+def _unmet(choice: BuildChoice, *, here: bool) -> str | None:
+    """What the chosen build needs and the machine does not have, as the error of `get_kernel` says it."""
+    from kernels.resolver.requirements_check import unmet_prerequisite
+
+    metadata = None if choice.best is None else choice.metadata.get(choice.best)
+    error = None if metadata is None else unmet_prerequisite(metadata, here=here)
+    return None if error is None else str(error)
+
+
+def _show(choice: BuildChoice, unmet: str | None, *, as_json: bool, here: bool) -> None:
     rows = _rows(choice)
     if as_json:
-        print_json(_plain(choice, rows))
+        print_json(_plain(choice, rows, unmet))
         return
     held = choice.snapshot.builds  # a mirror may not have all builds of its origin
     print_table(
@@ -83,6 +98,9 @@ def _show(choice: BuildChoice, *, as_json: bool, here: bool) -> None:
     if [each.kind for each in origins] != ["built-in"]:
         print_line()
         print_line(f"Backend {choice.resolution.backend}: {'; '.join(map(str, origins))}")
+    if unmet is not None:
+        print_line()
+        print_line(f"Loading it would fail: it {unmet}")
     if choice.best is not None and _is_untrusted(choice):
         print_line()
         print_line(untrusted_line(choice.snapshot.repo_id))
@@ -108,7 +126,7 @@ def _is_untrusted(choice: BuildChoice) -> bool:
     return ask_trust(choice.snapshot.repo_id, choice.source.publishers, TrustPolicy()) is PublisherTrust.UNTRUSTED
 
 
-def _plain(choice: BuildChoice, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _plain(choice: BuildChoice, rows: list[dict[str, Any]], unmet: str | None) -> dict[str, Any]:
     device = choice.resolution.device
     return {
         "repo_id": choice.snapshot.repo_id,
@@ -124,5 +142,6 @@ def _plain(choice: BuildChoice, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "backend_origins": [msgspec.structs.asdict(each) for each in _origins(choice.resolution.backend)],
         "device": None if device is None else device.index,
         "chosen": choice.best,
+        "unmet": unmet,
         "variants": rows,
     }
