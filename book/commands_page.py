@@ -104,7 +104,7 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "--verify": "mirror failed time signed_by repositories commits archives size signatures unchecked unnamed "
         "problems[path problem]",
         "--prune": "mirror repositories branches remove kept documents archives recent frees removed freed problems",
-        "diff": "old new compared repositories[repo_id change refs builds fields]",
+        "diff": "old new compared repositories[repo_id change refs builds fields commits]",
     },
     "skills": {"list": "[name description files]", "add": "[path written]"},
     "upload": {

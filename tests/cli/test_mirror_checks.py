@@ -57,6 +57,9 @@ def test_prune_shows_a_plan_and_asks(kernels: Run, tree: MirrorTree, tmp_path: P
         assert (done.exit_code, older[:12] in done.stdout) == (status, True), done.output
         assert sorted(path for path in tree.root.rglob("*") if path.is_file()) == before
     assert "To remove without confirmation: --yes" in kernels("mirror", tree.root, "--prune").stdout
+    note = "What lockfiles pin is removed too; --keep-lockfile FILE keeps it."
+    assert note in kernels("mirror", tree.root, "--prune", "--dry-run").stderr
+    assert note not in kernels("mirror", tree.root, "--prune", "--dry-run", "--remove", "acme/relu").stderr
     lock = tmp_path / "app.lock"
     lock.write_bytes(Lock((Pin(Requirement("acme/relu", version=1), older),)).to_bytes())
     done = kernels("mirror", tree.root, "--prune", "--yes", "--keep-lockfile", lock)
@@ -85,7 +88,17 @@ def test_diff_exits_like_diff(kernels: Run, tree: MirrorTree, tmp_path: Path) ->
         assert text in done.stdout
     found = json.loads(kernels("mirror", "diff", tree.root, other.root, "--json").stdout)
     assert [each["repo_id"] for each in found["repositories"]] == ["acme/gelu"]
+    former = tree.indexes["acme/gelu"].branches["v2"]
+    assert [kernels("mirror", "diff", tree.root, other.root).stdout.count(each[:12]) for each in (former, commit)] == [
+        1,
+        1,
+    ]
     assert kernels("mirror", "diff", tree.root, other.root, "--repo", "acme/relu").exit_code == 0
+    # What a lockfile pinned is gone.
+    kernels("mirror", tree.root, "--prune", "--yes")
+    lines = kernels("mirror", "diff", other.root, tree.root, "--repo", "acme/relu").stdout.splitlines()
+    older = tree.indexes["acme/relu"].older[0][:12]
+    assert next(line.split() for line in lines if older in line) == ["acme/relu", older, "removed"]
     done = kernels("mirror", "diff", tree.root, tmp_path / "none")
     assert (done.exit_code, "is not a mirror" in done.stderr) == (2, True)
 

@@ -139,6 +139,8 @@ def prune(
         _print_json(plan, done)
     else:
         _print_plan(plan)
+        if not lockfiles and any(each.repo_id not in plan.repositories for each in plan.remove):
+            print_note("What lockfiles pin is removed too; --keep-lockfile FILE keeps it.")
         if plan.empty:
             print_line("Nothing to remove.")
             return
@@ -248,17 +250,25 @@ def _rows(each: RepositoryDifference) -> list[tuple[str, ...]]:
     rows += [(each.repo_id, "", "", item.name, item.old or "-", item.new or "-") for item in each.fields]
     for ref in each.refs:
         what = "added" if ref.old is None else "removed" if ref.new is None else "moved"
-        rows.append((each.repo_id, ref.name, "", what, (ref.old or "-")[:12], (ref.new or "-")[:12]))
+        rows.append((each.repo_id, _at(ref.name), "", what, (ref.old or "-")[:12], (ref.new or "-")[:12]))
+    rows += [(each.repo_id, _at(item.commit), "", item.change, "", "") for item in each.commits]
     for build in each.builds:
         rows += _build_rows(each.repo_id, build)
     return rows
+
+
+def _at(name: str) -> str:
+    """A branch, a tag or a commit, as a table shows it."""
+    from kernels.models.requirement import is_commit
+
+    return name[:12] if is_commit(name) else name
 
 
 def _build_rows(repo_id: str, build: BuildChange) -> list[tuple[str, ...]]:
     def size(value: int | None) -> str:
         return "-" if value is None else format_size(value)
 
-    start = repo_id, build.name, build.variant
+    start = repo_id, _at(build.name), build.variant
     rows: list[tuple[str, ...]] = [(*start, build.change, size(build.old), size(build.new))]
     rows += [(*start, item.name, item.old or "-", item.new or "-") for item in build.fields]
     rows += [(*start, file.path, size(file.old), size(file.new)) for file in build.files[:_LISTED]]

@@ -13,10 +13,13 @@ from mirror_tree import MirrorTree, StaticServer
 
 from kernels.errors import InvalidRepository, RequestError
 from kernels.models.lockfile import Lock, Pin
+from kernels.models.mirror import commit_path
+from kernels.models.mirror_document import MirrorDocument
 from kernels.models.requirement import Requirement
 from kernels.operations.mirroring.diff import diff_mirror
 from kernels.operations.mirroring.difference import (
     BuildChange,
+    CommitChange,
     FieldChange,
     FileDifference,
     MirrorDifference,
@@ -90,6 +93,46 @@ def test_a_moved_branch_is_shown_with_its_builds(tree: MirrorTree, changed: Call
     # The other way around.
     back = diff(other, tree).repositories[0]
     assert back.refs == (RefChange("v1", new, old),)
+
+
+def test_commits_that_no_branch_is_at_are_shown(tree: MirrorTree, changed: Callable[[], MirrorTree]) -> None:
+    # A lockfile brings a commit, and moves no branch.
+    import msgspec
+
+    other = changed()
+    before = tree.indexes["acme/relu"]
+    pinned = other.add("acme/relu", version=1, variants=["torch-rocm"], seed=2)
+    index = other.indexes["acme/relu"]
+    other.write(msgspec.structs.replace(before, number=9, older=(pinned,)))
+    found = diff(tree, other).repositories[0]
+    assert (found.refs, found.commits) == ((), (CommitChange(pinned, "added"),))
+    assert [(each.name, each.variant, each.change) for each in found.builds] == [(pinned, "torch-rocm", "added")]
+    assert diff(other, tree).repositories[0].commits == (CommitChange(pinned, "removed"),)
+    # The branch moves to it, and its former commit is removed.
+    moved = msgspec.structs.replace(index, number=10, older=())
+    other.write(moved)
+    former = before.branches["v1"]
+    found = diff(tree, other).repositories[0]
+    assert found.refs == (RefChange("v1", former, pinned),)
+    assert found.commits == (CommitChange(former, "removed"),)
+
+
+def test_a_build_of_an_older_commit_is_shown(tree: MirrorTree, changed: Callable[[], MirrorTree]) -> None:
+    # The same lockfile, for another target.
+    import msgspec
+
+    old = tree.indexes["acme/relu"].branches["v1"]
+    tree.add("acme/relu", version=1, variants=["torch-cpu"], seed=2)
+    other = changed()
+    path = other.root / commit_path("acme/relu", old)
+    document = MirrorDocument.parse(path.read_bytes(), "").repository("acme/relu", "", old)
+    variants = {"torch-cpu": document.commits[old].variants["torch-cpu"]}
+    commits = {old: msgspec.structs.replace(document.commits[old], variants=variants)}
+    builds = {content: document.builds[content] for content in variants.values()}
+    path.write_bytes(MirrorDocument.of(msgspec.structs.replace(document, commits=commits, builds=builds)).to_bytes())
+    found = diff(other, tree).repositories[0]
+    assert (found.refs, found.commits) == ((), ())
+    assert [(each.name, each.variant, each.change) for each in found.builds] == [(old, "torch-cuda", "added")]
 
 
 def test_a_build_of_the_same_commit_is_shown(tree: MirrorTree, changed: Callable[[], MirrorTree]) -> None:

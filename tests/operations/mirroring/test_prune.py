@@ -91,6 +91,21 @@ def test_what_a_lockfile_pins_is_kept(tree: MirrorTree) -> None:
     assert (tree.root / commit_path("acme/relu", tree.indexes["acme/relu"].branches["v2"])).exists()
 
 
+def test_a_commit_that_is_newer_than_the_branches_is_named_as_such(tree: MirrorTree) -> None:
+    # A lockfile that was locked again: it brought a commit, and moved no branch.
+    index = tree.indexes["acme/gelu"]
+    older = index.older[0]
+    path = tree.root / commit_path("acme/gelu", older)
+    document = MirrorDocument.parse(path.read_bytes(), "").repository("acme/gelu", "", older)
+    entry = msgspec.structs.replace(document.commits[older], taken="2026-01-09T00:00:00Z")
+    path.write_bytes(MirrorDocument.of(msgspec.structs.replace(document, commits={older: entry})).to_bytes())
+    why = {each.commit: each.why for each in plan_mirror_prune(FolderStore(tree.root)).remove}
+    assert why == {
+        tree.indexes["acme/relu"].older[0]: "no branch is at it",
+        older: "no branch is at it; newer in this mirror than its branches: a lockfile may pin it",
+    }
+
+
 def test_older_versions_are_removed(tree: MirrorTree) -> None:
     store, index = FolderStore(tree.root), tree.indexes["acme/relu"]
     plan = plan_mirror_prune(store, ["acme/relu"], versions=MirrorVersions(newest=2))

@@ -9,6 +9,7 @@ from kernels.errors import InvalidMetadata, KernelsError, RequestError
 from kernels.models.metadata import Metadata
 from kernels.operations.mirroring.difference import (
     BuildChange,
+    CommitChange,
     FieldChange,
     FileDifference,
     MirrorDifference,
@@ -119,9 +120,32 @@ def _changed(
         fields.append(FieldChange("publisher", *(_verdict(each.trusted) for each in (before, after))))
     if before.moved_to != after.moved_to:
         fields.append(FieldChange("moved to", before.moved_to, after.moved_to))
-    if not (refs or builds or fields):
+    commits: list[CommitChange] = []
+    if before.commits is not None and after.commits is not None:
+        commits = _compare_commits(before, after)
+        builds += _older_builds(old, new, repo_id, before, after)
+    if not (refs or builds or fields or commits):
         return None
-    return RepositoryDifference(repo_id, "changed", tuple(refs), tuple(builds), tuple(fields))
+    return RepositoryDifference(repo_id, "changed", tuple(refs), tuple(builds), tuple(fields), tuple(commits))
+
+
+def _compare_commits(before: RepositoryState, after: RepositoryState) -> list[CommitChange]:
+    """The commits that one of two mirrors has, without those to which a branch moved."""
+    ours, theirs = before.commits or frozenset(), after.commits or frozenset()
+    added = sorted(theirs - ours - {*after.refs.values()})
+    # A branch that was removed has a line of its own.
+    gone = {at for name, at in before.refs.items() if name not in after.refs}
+    removed = sorted(ours - theirs - gone)
+    return [*(CommitChange(each, "added") for each in added), *(CommitChange(each, "removed") for each in removed)]
+
+
+def _older_builds(
+    old: Side, new: Side, repo_id: str, before: RepositoryState, after: RepositoryState
+) -> Iterator[BuildChange]:
+    """The builds that differ of the commits that no branch or tag is at, on neither of two mirrors."""
+    heads = {*before.refs.values(), *after.refs.values()}
+    for commit in sorted({*(before.commits or ()), *(after.commits or ())} - heads):
+        yield from _compare_builds(commit, old.builds(repo_id, commit) or {}, new.builds(repo_id, commit) or {}, ())
 
 
 def _builds_of(side: Side, other: Side, repo_id: str, commit: str | None) -> Mapping[str, BuildListing] | None:

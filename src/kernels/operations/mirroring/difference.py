@@ -8,6 +8,7 @@ from typing import Literal
 __all__ = [
     "BuildChange",
     "Change",
+    "CommitChange",
     "FieldChange",
     "FileDifference",
     "MirrorDifference",
@@ -56,7 +57,7 @@ class BuildChange:
     """A build that differs.
 
     Attributes:
-        name: The branch or tag, or the commit that a lockfile pins.
+        name: The branch or tag; or the commit, where no branch or tag is at it.
         variant: The build.
         change: What became of it.
         old: Bytes of its files on the first side; None if it is not there.
@@ -90,6 +91,19 @@ class RefChange:
 
 
 @dataclass(frozen=True)
+class CommitChange:
+    """A commit that one of two mirrors has, and that is not the new commit of a branch or tag.
+
+    Attributes:
+        commit: The commit.
+        change: Whether the second side has it, or the first.
+    """
+
+    commit: str
+    change: Change
+
+
+@dataclass(frozen=True)
 class RepositoryDifference:
     """A repository that differs.
 
@@ -99,6 +113,7 @@ class RepositoryDifference:
         refs: Branches and tags that moved.
         builds: Builds that differ.
         fields: The publisher's verdict and the new name, where they differ.
+        commits: Other commits that only one of two mirrors has: lockfiles may pin them.
     """
 
     repo_id: str
@@ -106,6 +121,7 @@ class RepositoryDifference:
     refs: tuple[RefChange, ...] = ()
     builds: tuple[BuildChange, ...] = ()
     fields: tuple[FieldChange, ...] = ()
+    commits: tuple[CommitChange, ...] = ()
 
 
 @dataclass(frozen=True)

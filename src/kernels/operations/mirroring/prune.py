@@ -166,6 +166,7 @@ def plan_mirror_prune(
         if dropped:
             branches[repo_id] = dropped
         left = {**each.index.tags, **{name: at for name, at in each.index.branches.items() if name not in dropped}}
+        newest = max((entry.taken for entry in each.index.commits.values()), default="")
         for commit, document in each.commits.items():
             names = tuple(name for name, at in {**each.index.tags, **each.index.branches}.items() if at == commit)
             taken = document.commits[commit].taken
@@ -183,6 +184,9 @@ def plan_mirror_prune(
                 kept.append(PrunedCommit(repo_id, commit, names, taken, "taken recently"))
             else:
                 why = f"{' and '.join(sorted(set(names) & set(dropped)))} is removed" if names else "no branch is at it"
+                # A lockfile moves no branch. After a branch has moved, its commit is the one that was taken last.
+                last = not names and taken > newest
+                why += "; newer in this mirror than its branches: a lockfile may pin it" if last else ""
                 gone.append(PrunedCommit(repo_id, commit, names, taken, why))
     away = {(each.repo_id, each.commit) for each in gone}
     still = {

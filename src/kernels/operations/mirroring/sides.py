@@ -57,12 +57,14 @@ class RepositoryState:
         trusted: Whether its publisher is marked as trusted; None if that is not known.
         moved_to: Its new name, if it was renamed.
         absent: The builds that a mirror left out, by commit.
+        commits: The commits of a mirror; None of another side.
     """
 
     refs: Mapping[str, str]
     trusted: bool | None = None
     moved_to: str | None = None
     absent: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    commits: frozenset[str] | None = None
 
 
 class Side(Protocol):
@@ -148,7 +150,8 @@ class MirrorSide:
         if index is None:
             return None
         absent = {commit: frozenset(entry.absent) for commit, entry in index.commits.items()}
-        return RepositoryState({**index.tags, **index.branches}, index.publisher.trusted, index.moved_to, absent)
+        refs, commits = {**index.tags, **index.branches}, frozenset({*index.commits, *index.older})
+        return RepositoryState(refs, index.publisher.trusted, index.moved_to, absent, commits)
 
     def builds(self, repo_id: str, commit: str) -> Mapping[str, BuildListing] | None:
         index = self._index(repo_id)
