@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from kernels import settings
 from kernels.errors import InvalidMetadata, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Digest, Metadata
 from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE
@@ -281,15 +280,14 @@ def verify_variant(
 def _check(content: bytes, bundle: Any, policy: Policy, policies: Sequence[SignerPolicy] | None) -> None:
     from sigstore.verify.policy import AnyOf
 
-    offline = settings.offline()
     if policies is not None:
-        check_signature(content, bundle, AnyOf(list(policies)), Rule(trusted_root=policy.trusted_root), offline=offline)
+        check_signature(content, bundle, AnyOf(list(policies)), Rule(trusted_root=policy.trusted_root))
         return None
     refused: list[str] = []
     # Each rule has a trusted root of its own.
     for rule in policy.all_rules():
         try:
-            return check_signature(content, bundle, _RulePolicy(rule), rule, offline=offline)
+            return check_signature(content, bundle, _RulePolicy(rule), rule)
         except UntrustedSignature as error:
             refused.append(str(error))
     raise UntrustedSignature("; ".join(dict.fromkeys(refused)) or f"{policy.where} allows no signer")

@@ -14,7 +14,7 @@ import pytest
 
 from kernels import settings
 from kernels.diagnosis import variable_table
-from kernels.errors import RequestError, UntrustedSignature
+from kernels.errors import HubUnavailable, RequestError, UntrustedSignature
 from kernels.mirror.signing import Ed25519Signer, SigstoreSigner, active_signer, check_signatures
 from kernels.models.mirror import MirrorSignature
 from kernels.models.mirror_document import MirrorDocument
@@ -216,6 +216,25 @@ def test_without_an_identity_nothing_is_signed(monkeypatch: pytest.MonkeyPatch) 
         active_signer(sigstore=True)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     with pytest.raises(RequestError, match=r"gives no identity for Sigstore: .*permission"):
+        active_signer(sigstore=True)
+
+
+@needs_sigstore
+def test_offline_sigstore_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sigstore_root import ACME, SigstoreRoot
+
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr("kernels.trust.sigstore._verifiers", {})
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    signed = SigstoreSigner(lambda content: SigstoreRoot().sign(content).decode()).sign(DOCUMENT)
+    key = SigstoreIdentity(ACME.signer, str(ACME.issuer))
+    with pytest.raises(UntrustedSignature, match="its signature is not valid"):
+        check_signatures(signed, WHERE, (key,), offline=True)
+    with pytest.raises(HubUnavailable, match="keys of the public Sigstore are not available"):
+        check_signatures(signed, WHERE, (key,))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(HubUnavailable, match=r"needs a network, and HF_HUB_OFFLINE is set.*--sign-key FILE"):
         active_signer(sigstore=True)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 # sigstore is an extra: without it there is nothing to sign with. CI has it.
 collect_ignore_glob = [] if find_spec("sigstore") else ["test_*.py"]
 
-__all__ = ["loading_forks", "policy", "root", "sign_builds", "torch_process", "write_policy"]
+__all__ = ["loading_forks", "own_home", "policy", "root", "sign_builds", "torch_process", "unreachable", "write_policy"]
 
 
 @pytest.fixture(scope="session")
@@ -72,3 +73,22 @@ def sign_builds(root: SigstoreRoot) -> Callable[..., None]:
                 (build / "metadata.json.sigstore").write_bytes(by.sign(metadata, **how))
 
     return sign
+
+
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """sigstore keeps keys below the user's home; no verifier was made before."""
+    home = tmp_path / "home"
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(home))
+    monkeypatch.setattr("kernels.trust.sigstore._verifiers", {})
+    return home
+
+
+@pytest.fixture
+def unreachable(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every request for the keys of the public Sigstore fails."""
+    with socket.socket() as taken:  # bound and never listening: connecting is refused
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        yield

@@ -396,3 +396,17 @@ def test_a_damaged_record_is_as_good_as_none(content: bytes, relu: Path, sign_bu
     record.write_bytes(content)
     install_kernel("acme/relu", version=1)
     assert json.loads(record.read_bytes()) == before
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_a_mirror_in_a_folder_is_verified_with_the_keys_that_are_here(
+    root: SigstoreRoot, isolated_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mirror_tree import MirrorTree
+
+    bundle = root.sign(b"{}").decode()
+    MirrorTree(tmp_path / "mirror").add(variants={CPU: {"metadata.json.sigstore": bundle}})
+    (tmp_path / "policy.toml").write_text("require-signature = true\n")
+    monkeypatch.setenv("KERNELS_POLICY", str(tmp_path / "policy.toml"))
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "mirror"))
+    assert "its signature is not valid" in refused()

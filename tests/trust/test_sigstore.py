@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -184,16 +183,6 @@ def test_a_trusted_root_that_is_not_there_is_named(rule: Rule, tmp_path: Path) -
         verify_bundle(METADATA, b"{}", msgspec.structs.replace(rule, trusted_root=tmp_path / "gone.json"), offline=True)
 
 
-@pytest.fixture
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """sigstore keeps keys below the user's home; no verifier was made before."""
-    home = tmp_path / "home"
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.setenv(name, str(home))
-    monkeypatch.setattr("kernels.trust.sigstore._verifiers", {})
-    return home
-
-
 def test_offline_the_public_sigstore_is_verified_with_the_keys_that_are_here(
     root: SigstoreRoot, own_home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,16 +192,19 @@ def test_offline_the_public_sigstore_is_verified_with_the_keys_that_are_here(
     assert capfd.readouterr() == ("", "")
 
 
-def test_where_the_keys_cannot_be_refreshed_the_error_says_how_to_do_without(
-    root: SigstoreRoot, own_home: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("unreachable")
+def test_where_the_keys_cannot_be_refreshed_the_error_says_how_to_do_without(root: SigstoreRoot) -> None:
+    with pytest.raises(HubUnavailable, match=r"are not available: TUFError.*`kernels verify --offline`.*trusted-root"):
+        verify_bundle(METADATA, root.sign(METADATA), Rule((ALLOWED,)), offline=False)
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_with_the_variable_for_offline_the_keys_are_not_refreshed(
+    root: SigstoreRoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as taken:  # bound and never listening: connecting is refused
-        taken.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(
-            HubUnavailable, match=r"are not available: TUFError.*`kernels verify --offline`.*trusted-root"
-        ):
-            verify_bundle(METADATA, root.sign(METADATA), Rule((ALLOWED,)), offline=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UntrustedSignature, match="its signature is not valid"):
+        verify_bundle(METADATA, root.sign(METADATA), Rule((ALLOWED,)))
 
 
 def test_offline_without_keys_the_error_says_where_to_get_them(root: SigstoreRoot, own_home: Path) -> None:

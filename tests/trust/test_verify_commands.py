@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from carried_folder import carry_folder
 from hub import TestHub, make_repo
-from sigstore_root import ACME, OTHERS
+from mirror_tree import MirrorTree
+from sigstore_root import ACME, OTHERS, SigstoreRoot
 from typer.testing import CliRunner
 from writable_hub import TOKEN, WritableHub
 
@@ -455,3 +456,12 @@ def test_an_untrusted_publisher_is_mentioned_and_is_no_failure(hub: TestHub) -> 
     assert (build["failed"], build["untrusted"]) == (False, True)
     hub.make_repo("acme/gelu")
     assert "not trusted" not in kernels("verify", "acme/gelu", "--version", 1).stdout
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_of_a_mirror_in_a_folder_the_keys_are_those_that_are_here(
+    root: SigstoreRoot, isolated_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MirrorTree(tmp_path / "mirror").add(variants={CPU: {"metadata.json.sigstore": root.sign(b"{}").decode()}})
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "mirror"))
+    assert verdicts("acme/relu", "--version", 1)[CPU] == "skipped missing failed"

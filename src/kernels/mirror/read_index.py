@@ -22,12 +22,13 @@ __all__ = ["parse_document", "read_mirror_index", "read_repository_index", "reco
 _MAX_AHEAD = 24 * 3600.0
 
 
-def parse_document(data: bytes, where: str) -> MirrorDocument:
+def parse_document(data: bytes, where: str, *, offline: bool = False) -> MirrorDocument:
     """The document in a file, signed as `KERNELS_MIRROR_KEYS` requires; its content is not parsed yet.
 
     Args:
         data: The file's content.
         where: The file, for messages: its URL, without a secret.
+        offline: Whether keys of the public Sigstore are taken from this machine alone, also without `HF_HUB_OFFLINE`.
 
     Raises:
         InvalidRepository: It is not a mirror's document.
@@ -35,12 +36,19 @@ def parse_document(data: bytes, where: str) -> MirrorDocument:
         MissingPythonDependency, RequestError, HubUnavailable: The signature cannot be checked.
     """
     document = MirrorDocument.parse(data, where)
-    check_signatures(document, where, settings.mirror_keys())
+    check_signatures(document, where, settings.mirror_keys(), offline=offline)
     return document
 
 
 def read_repository_index(
-    data: bytes, where: str, repo_id: str, commit: str | None = None, *, url: str = "", cache: Path | None = None
+    data: bytes,
+    where: str,
+    repo_id: str,
+    commit: str | None = None,
+    *,
+    url: str = "",
+    cache: Path | None = None,
+    offline: bool = False,
 ) -> RepositoryIndex:
     """The index of a repository, or of one commit of it, checked in every way.
 
@@ -51,6 +59,7 @@ def read_repository_index(
         commit: The commit whose document was requested; None for the index of the repository.
         url: The mirror's address, by which the newest index is remembered.
         cache: The folder in which it is remembered; None to remember nothing.
+        offline: Whether keys of the public Sigstore are taken from this machine alone, also without `HF_HUB_OFFLINE`.
 
     Raises:
         InvalidRepository: It is not a valid index of that repository or commit, is from the future, or is older than
@@ -58,7 +67,7 @@ def read_repository_index(
         UntrustedSignature: It has no signature that is required.
         MissingPythonDependency, RequestError, HubUnavailable: The signature cannot be checked.
     """
-    document = parse_document(data, where)
+    document = parse_document(data, where, offline=offline)
     index = document.repository(repo_id, where, commit)
     _check_clock(where, index.time, index.origin.time, *(entry.taken for entry in index.commits.values()))
     # Who could serve an old index without a signature could as well write a new number into it.
@@ -67,19 +76,20 @@ def read_repository_index(
     return index
 
 
-def read_mirror_index(data: bytes, where: str) -> MirrorIndex:
+def read_mirror_index(data: bytes, where: str, *, offline: bool = False) -> MirrorIndex:
     """The index of a mirror, checked in every way but its age.
 
     Args:
         data: The file's content.
         where: The file, for messages: its URL, without a secret.
+        offline: Whether keys of the public Sigstore are taken from this machine alone, also without `HF_HUB_OFFLINE`.
 
     Raises:
         InvalidRepository: It is not a valid index, or is from the future.
         UntrustedSignature: It has no signature that is required.
         MissingPythonDependency, RequestError, HubUnavailable: The signature cannot be checked.
     """
-    index = parse_document(data, where).mirror(where)
+    index = parse_document(data, where, offline=offline).mirror(where)
     _check_clock(where, index.time)
     return index
 

@@ -60,13 +60,16 @@ def signed_bytes(document: MirrorDocument) -> bytes:
     return b"kernels-mirror-%d\n" % MIRROR_FORMAT + document.content
 
 
-def check_signatures(document: MirrorDocument, where: str, keys: tuple[MirrorKey, ...]) -> MirrorKey | None:
+def check_signatures(
+    document: MirrorDocument, where: str, keys: tuple[MirrorKey, ...], *, offline: bool = False
+) -> MirrorKey | None:
     """Check that one of some keys has signed a document. Its content is not parsed for that.
 
     Args:
         document: The document.
         where: The file, for messages: its URL, without a secret.
         keys: Who may sign, as `settings.mirror_keys()` gives them. Without any, no signature is required.
+        offline: Whether keys of the public Sigstore are taken from this machine alone, also without `HF_HUB_OFFLINE`.
 
     Returns:
         Who signed; None if no signature is required.
@@ -84,7 +87,7 @@ def check_signatures(document: MirrorDocument, where: str, keys: tuple[MirrorKey
             if signature.kind == "ed25519":
                 return _check_ed25519(document, signature, keys)
             if signature.kind == "sigstore":
-                return _check_sigstore(document, signature, keys)
+                return _check_sigstore(document, signature, keys, offline)
         except UntrustedSignature as error:
             found.append(str(error))
         else:
@@ -211,7 +214,7 @@ def _check_ed25519(document: MirrorDocument, signature: MirrorSignature, keys: t
 
 
 def _check_sigstore(
-    document: MirrorDocument, signature: MirrorSignature, keys: tuple[MirrorKey, ...]
+    document: MirrorDocument, signature: MirrorSignature, keys: tuple[MirrorKey, ...], offline: bool
 ) -> SigstoreIdentity:
     wanted = [key for key in keys if isinstance(key, SigstoreIdentity)]
     if not wanted:
@@ -222,7 +225,7 @@ def _check_sigstore(
     rule = Rule(trusted_root=None if policy is None else policy.trusted_root)
     found = _NamesRecorder()
     bundle = parse_bundle(signature.value.encode(errors="replace"), "signature")
-    check_signature(signed_bytes(document), bundle, found, rule, offline=settings.offline())
+    check_signature(signed_bytes(document), bundle, found, rule, offline=offline)
     for key in wanted:
         if key.issuer == found.issuer and key.identity in found.names:
             return key

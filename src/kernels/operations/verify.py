@@ -180,6 +180,7 @@ def _chosen(
         hashes = lock.lock.hashes.get((found.listed_as, snapshot.commit))
     rules = (policy.rule(snapshot.repo_id),)
     version = found.version
+    offline = offline or not found.source.connects
     return [
         _BuildToVerify(found.source, snapshot, name, rules, offline, version, *_pin(name, hashes)) for name in names
     ]

@@ -70,8 +70,8 @@ def require_signature(source: Source, snapshot: Snapshot, variant: str, metadata
         bundle = source.read(snapshot, file, MAX_BUNDLE_BYTES)
     except (NotInCache, InvalidRepository) as error:
         raise UntrustedSignature(f"its {BUNDLE_FILE} cannot be read: {error}") from error
-    # A source that never connects, as a folder, is on a machine that may not be connected at all.
-    return signer_of(metadata, bundle, rule, offline=source.offline)
+    # A source that does not connect, as a folder, is perhaps on a machine that cannot.
+    return signer_of(metadata, bundle, rule, offline=not source.connects)
 
 
 def _path(metadata: bytes, bundle: bytes, rule: Rule) -> Path:

@@ -69,6 +69,11 @@ class Source(Protocol):
         return True
 
     @property
+    def connects(self) -> bool:
+        """Whether a network is used: not while offline, nor for a mirror in a folder."""
+        return not self.offline
+
+    @property
     def named_build(self) -> str | None:
         """The one build that the user named by its folder; None where builds are to be chosen among."""
         return None

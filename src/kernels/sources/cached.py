@@ -86,6 +86,11 @@ class CachedSource(Source):
         """Whether this source answers from the cache alone."""
         return self._remote.offline
 
+    @property
+    def connects(self) -> bool:
+        """Whether the answers come over a network."""
+        return self._remote.connects
+
     def forget_snapshots(self) -> None:
         """Forget the listings that are in memory, and which files were checked: the cache has them."""
         self._memory.snapshots.clear()

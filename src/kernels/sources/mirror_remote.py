@@ -102,6 +102,11 @@ class MirrorRemote(Remote):
         """Whether nothing may be read: a mirror on this machine needs no network."""
         return not self._stores.local and (self._offline or settings.offline())
 
+    @property
+    def connects(self) -> bool:
+        """Whether it is read over a network: not a mirror in a folder."""
+        return not self._stores.local and not self.offline
+
     # Documents
 
     def heads(self, repo_id: str, stored: tuple[str, Heads] | None, patience: Patience) -> tuple[str, Heads]:
@@ -131,7 +136,12 @@ class MirrorRemote(Remote):
         """
         path = index_path(repo_id)
         index = read_repository_index(
-            document.content, f"{self.endpoint}/{path}", repo_id, url=self.endpoint, cache=self._cache
+            document.content,
+            f"{self.endpoint}/{path}",
+            repo_id,
+            url=self.endpoint,
+            cache=self._cache,
+            offline=not self.connects,
         )
         self._answered()
         self._memory.indexes[repo_id] = index
@@ -148,7 +158,15 @@ class MirrorRemote(Remote):
             InvalidRepository, UntrustedSignature: It is not valid, not signed as required, or too old.
         """
         where = f"{self.endpoint}/{commit_path(repo_id, commit)}"
-        index = read_repository_index(document.content, where, repo_id, commit, url=self.endpoint, cache=self._cache)
+        index = read_repository_index(
+            document.content,
+            where,
+            repo_id,
+            commit,
+            url=self.endpoint,
+            cache=self._cache,
+            offline=not self.connects,
+        )
         self._answered()
         self._memory.commits[repo_id, commit] = index
         known = self.record(repo_id)[1]
@@ -167,7 +185,7 @@ class MirrorRemote(Remote):
         except EntryNotFound:
             raise HubUnavailable(f"{self.name} has no {MIRROR_FILE}, which lists its repositories.") from None
         assert document is not None
-        index = read_mirror_index(document.content, f"{self.endpoint}/{MIRROR_FILE}")
+        index = read_mirror_index(document.content, f"{self.endpoint}/{MIRROR_FILE}", offline=not self.connects)
         found = [each for each in index.repositories if publisher in (None, each.partition("/")[0])]
         if publisher is not None and not found:
             raise RepositoryNotFound(f"The mirror at {self.endpoint} has no repository of {publisher!r}.")

@@ -45,6 +45,11 @@ class Remote(Protocol):
         """Whether no request may be sent."""
         ...
 
+    @property
+    def connects(self) -> bool:
+        """Whether its requests are sent over a network."""
+        return not self.offline
+
     def origin(self, repo_id: str) -> str:
         """Where a repository is from: the URL of a Hub."""
         return self.endpoint

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from kernels import settings
 from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError
 from kernels.support.formatting import error_on_one_line, format_text
 
@@ -21,7 +22,7 @@ def keyless_signer() -> Callable[[bytes], str]:
     Raises:
         RequestError: The machine has no identity.
         MissingPythonDependency: sigstore is not installed.
-        HubUnavailable: Sigstore did not answer.
+        HubUnavailable: Sigstore did not answer, or `HF_HUB_OFFLINE` is set.
     """
     try:
         from sigstore.models import ClientTrustConfig
@@ -32,6 +33,12 @@ def keyless_signer() -> Callable[[bytes], str]:
             "Signing with Sigstore needs the package sigstore, which is not installed: "
             "pip install sigstore (the extra `sign`)"
         ) from error
+
+    if settings.offline():
+        raise HubUnavailable(
+            "Signing with Sigstore needs a network, and HF_HUB_OFFLINE is set. Nothing was signed. Without a network, "
+            "sign with a key (--sign-key FILE)."
+        )
 
     def renew() -> Signer:
         try:

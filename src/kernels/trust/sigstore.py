@@ -11,6 +11,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from kernels import settings
 from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError, UntrustedSignature
 from kernels.models.snapshot import BUNDLE_FILE
 from kernels.support.documents import check_json
@@ -58,14 +59,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def verify_bundle(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool) -> Identity:
+def verify_bundle(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool = False) -> Identity:
     """Check a signature, and that the policy allows its signer.
 
     Args:
         metadata: The content of `metadata.json`, which is not parsed here.
         bundle: The content of `metadata.json.sigstore`.
         rule: Who may sign, and which Sigstore is trusted.
-        offline: Whether to use only keys of the public Sigstore that are on this machine.
+        offline: Whether to use only keys of the public Sigstore that are on this machine, also without
+            `HF_HUB_OFFLINE`.
 
     Returns:
         Who signed.
@@ -106,7 +108,7 @@ def parse_bundle(bundle: bytes, name: str = BUNDLE_FILE) -> Any:
         raise UntrustedSignature(f"its {name} is not a Sigstore bundle: {_line(error)}") from None
 
 
-def check_signature(metadata: bytes, bundle: Any, policy: Any, rule: Rule, *, offline: bool) -> None:
+def check_signature(metadata: bytes, bundle: Any, policy: Any, rule: Rule, *, offline: bool = False) -> None:
     """Check a signature and its certificate.
 
     Args:
@@ -114,7 +116,8 @@ def check_signature(metadata: bytes, bundle: Any, policy: Any, rule: Rule, *, of
         bundle: As `parse_bundle` returns it.
         policy: An object whose `verify(certificate)` raises for a signer that it does not allow.
         rule: Which Sigstore is trusted.
-        offline: Whether to use only keys of the public Sigstore that are on this machine.
+        offline: Whether to use only keys of the public Sigstore that are on this machine, also without
+            `HF_HUB_OFFLINE`.
 
     Raises:
         UntrustedSignature: The signature is not valid, or `policy` raises.
@@ -202,6 +205,7 @@ def _extension(cert: Any, what: str, oid: str) -> str:
 
 
 def _verifier(rule: Rule, offline: bool) -> Any:
+    offline = offline or settings.offline()
     key = (None, offline) if rule.trusted_root is None else (rule.key, True)
     with _making:
         if key not in _verifiers:
