@@ -66,7 +66,7 @@ def get_kernel(
         device: The device to choose the build for: an index, or Torch's name such as `cuda:1`. The default is the
             current device.
         verify: When the content of the builds is checked: `install` after a download or a change on disk, `load` on
-            every load, `off` never. The default is `KERNELS_VERIFY`, else `install`.
+            every load, `off` only what a lockfile pins, once. The default is `KERNELS_VERIFY`, else `install`.
 
     Returns:
         The kernel's module; the same one for every call.

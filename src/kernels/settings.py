@@ -58,7 +58,8 @@ __all__ = [
 
 
 Verify = Literal["off", "install", "load"]
-"""When the content of a build is checked: never, when it was installed or has changed since, or at every load."""
+"""When the content of a build is checked: only what a lock pins, once; when it was installed or has changed since; at
+every load."""
 
 #: The most bytes of a file with public keys.
 _MAX_KEYS_BYTES = 1024 * 1024
@@ -326,7 +327,8 @@ def verify_when(asked: object = None) -> Verify:
     """When the content of a build is checked: the argument, or `KERNELS_VERIFY`, or when it is installed.
 
     Args:
-        asked: `off`, `install` or `load`; None for the variable, which may also be 1 (load) or 0 (install).
+        asked: `off`, `install` or `load`; None for the variable, which may also be 1 (load) or 0 (install), or the
+            other words of a flag except `off`.
 
     Raises:
         TypeError: The argument is neither a string nor None.

@@ -307,11 +307,18 @@ def test_what_a_locks_hashes_pin_is_loaded_and_anything_else_is_refused(
         return load("acme/relu", lockfile=path, verify=verify)  # type: ignore[operator]
 
     assert get(right)
-    for verify in (None, "install", "load"):
+    for verify in (None, "install", "load", "off"):
         with pytest.raises(DigestMismatch, match=r"acme/relu: build torch-cpu .*wrong\.lock pins"):
             get(wrong, verify)
-    assert get(wrong, "off")
     assert get(right, "load")
+
+
+def test_off_compares_a_download_with_what_a_lock_pins(hub: TestHub, tmp_path: Path) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    wrong = locked(tmp_path / "wrong.lock", hub, value=f"sha256-{'0' * 64}")
+    for _ in range(2):
+        with pytest.raises(DigestMismatch, match=r"acme/relu: build torch-cpu .*wrong\.lock pins"):
+            get_locked_kernel("acme/relu", lockfile=wrong, verify="off")
 
 
 def test_the_environment_says_when_a_mappings_kernels_are_checked(

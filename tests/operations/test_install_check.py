@@ -109,13 +109,45 @@ def test_a_pin_is_checked_again_when_a_file_changed_and_what_was_changed_is_fetc
     assert hashed == [SHA256SUM] * 2
 
 
-def test_a_pin_is_not_checked_when_nothing_is(
+def test_when_nothing_else_is_checked_a_pin_is_checked_once(
     installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELS_VERIFY", "off")
+    for _ in range(2):  # what was refused once is not loaded the next time
+        source, snapshot, folder = installed()
+        wrong = ExpectedContent(pinned=ContentHash(SHA256SUM, "sha256-x"), lock="kernels.lock")
+        with pytest.raises(DigestMismatch, match=r"is not what kernels\.lock pins"):
+            check_build(source, snapshot, VARIANT, folder, wrong)
+    right = ExpectedContent(pinned=folder_hash(folder), lock="kernels.lock")
+    hashed.clear()
+    for _ in range(2):
+        source, snapshot, folder = installed()
+        check_build(source, snapshot, VARIANT, folder, right)
+        change = (folder / "layers.py").resolve()
+        change.write_bytes(b"#" + change.read_bytes()[1:])
+    assert hashed == [SHA256SUM]
+    monkeypatch.setenv("KERNELS_VERIFY", "install")
     source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, ExpectedContent(pinned=ContentHash(SHA256SUM, "sha256-x")))
-    assert hashed == []
+    check_build(source, snapshot, VARIANT, folder, right)
+    assert hashed == [SHA256SUM] * 2
+    assert not (folder / "layers.py").read_bytes().startswith(b"#")
+
+
+def test_with_off_another_pin_of_files_that_changed_meanwhile_says_nothing_about_the_first(
+    installed: Callable[[], tuple[Source, Snapshot, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELS_VERIFY", "off")
+    source, snapshot, folder = installed()
+    first = ExpectedContent(pinned=folder_hash(folder, GIT_LFS_CONCAT), lock="kernels.lock")
+    check_build(source, snapshot, VARIANT, folder, first)
+    (folder / "more.py").write_text("")
+    source, snapshot, folder = installed()
+    check_build(source, snapshot, VARIANT, folder, ExpectedContent(pinned=folder_hash(folder), lock="kernels.lock"))
+    path = source.check_record(snapshot, VARIANT)
+    assert path is not None
+    record = read_record(path, CheckRecord)
+    assert record is not None
+    assert [name for name in record.facts if name.startswith("pinned")] == [f"pinned {SHA256SUM}"]
 
 
 def test_a_folder_of_repositories_is_held_against_the_pin_too(

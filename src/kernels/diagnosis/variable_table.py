@@ -75,7 +75,8 @@ GROUPS: Mapping[str, tuple[Variable, ...]] = {
         ),
         Variable(
             "KERNELS_VERIFY",
-            "when a build's content is checked: install (or changed since), load, off",
+            "when a build's content is checked: install or 0 (also if changed since), load or 1, off (what a lockfile "
+            "pins, once)",
             "install",
             settings.verify_when,
         ),

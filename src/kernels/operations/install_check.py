@@ -85,6 +85,9 @@ class CheckRecord(StoredRecord):
 def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, expected: ExpectedContent) -> None:
     """Check the files of a build on disk, unless a record says that these files were checked.
 
+    With `off` nothing is checked but what a policy requires, as with `install`, and what a lock pins: once, also if the
+    files are changed later.
+
     Args:
         source: The source of the build. It says when to check, and downloads files that are not as listed again.
         snapshot: The snapshot.
@@ -98,18 +101,21 @@ def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, 
     """
     facts = expected.facts()
     files = snapshot.builds[variant]
-    if (source.verify == "off" and not expected.signed) or not (facts or any(file.blob for file in files)):
+    spared = source.verify == "off" and not expected.signed
+    if (spared and expected.pinned is None) or not (facts or any(file.blob for file in files)):
         return
     facts |= _listed(snapshot, variant)
     path = source.check_record(snapshot, variant)
     # Before the content is read: a change meanwhile changes the time as well.
     found = file_identities(folder)
     known = None if path is None else read_record(path, CheckRecord)
-    if known is not None and (known.form != _FORM or known.files != found):
+    if known is not None and (known.form != _FORM or (known.files != found and not spared)):
         known = None
     if known is not None and source.verify != "load" and facts.items() <= known.facts.items():
         _touch(path)
         return
+    if known is not None and known.files != found:
+        known = None
     same = source.repair(snapshot, variant)
     if expected.digest is not None:
         from kernels.trust.digest import verify_digest
