@@ -130,12 +130,31 @@ def test_after_a_build_that_failed_the_last_one_is_not_that_of_the_sources(
 
 
 @pytest.mark.parametrize(
-    "name", ["tests/test_norm.py", "benchmarks/benchmark_norm.py", "media/norm_dark.svg", "README.md"]
+    "name",
+    [
+        "tests/test_norm.py",
+        "benchmarks/benchmark_norm.py",
+        "media/norm_dark.svg",
+        "README.md",
+        "docs/notes.md",
+        "cpu.json",
+    ],
 )
 def test_what_no_build_is_made_of_may_change(kernels: Callable[..., Any], kernel: Path, name: str) -> None:
     _change(kernel, name)
     done = kernels("check", kernel, "--static", "--json")
     assert set(_findings(done, "sources").values()) == {("ok", "the build is up to date")}
+    listed = json.loads(kernels("build", kernel, "--list", "--json").stdout)["variants"]
+    reason = "only tests, benchmarks or texts have changed, and with them the id"
+    assert {each["reason"] for each in listed} == {reason}
+
+
+@pytest.mark.parametrize("name", ["torch-ext/norm/notes.md", "data/cpu.json", "norm_cpu/norm.cpp"])
+def test_what_a_build_can_be_made_of_may_not(kernels: Callable[..., Any], kernel: Path, name: str) -> None:
+    _change(kernel, name)
+    assert _findings(kernels("check", kernel, "--static", "--json"), "sources")["torch-cpu"][0] == "failed"
+    listed = json.loads(kernels("build", kernel, "--list", "--json").stdout)["variants"]
+    assert {each["reason"] for each in listed} == {"the sources have changed"}
 
 
 def test_a_build_made_elsewhere_of_the_same_sources_is_one_of_them(

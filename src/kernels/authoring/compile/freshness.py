@@ -105,8 +105,8 @@ def _hash(metadata: Path) -> str:
 def stale_builds(workspace: Workspace) -> dict[str, str]:
     """The builds of a kernel that were not made from its current sources.
 
-    A build's `id` ends in the state of its sources. If only tests, benchmarks or Markdown have
-    changed, the id differs, and the stamp's code hash still matches: the build is fresh.
+    A build's `id` ends in the state of its sources. If only files that do not go into builds have changed
+    (`SourceHashes.code`), the id differs, and the stamp's code hash still matches: the build is fresh.
 
     Returns:
         The reason, by variant name.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernels.authoring.compile.frameworks.torch_installation import TorchInstallation
-from kernels.authoring.compile.freshness import inputs_hash, is_current, stale_builds, stamp_file
+from kernels.authoring.compile.freshness import inputs_hash, is_current, stale_builds, stamp_file, stamped_code
 from kernels.authoring.compile.output_folders import output_folders
 from kernels.authoring.compile.plan.build_plan import BuildPlan
 from kernels.authoring.compile.plan.variant_plans import VariantPlan, plan_variants
@@ -119,9 +119,10 @@ def _planned(each: VariantPlan, out: Path, work: Path) -> VariantState:
         inputs = inputs_hash(plan)
     except CompilerNotFound as error:
         return VariantState(each.backend, plan.variant, "stale", False, " ".join(str(error).split()), archs, path)
-    if is_current(inputs, path, stamp_file(work, plan.variant)):
+    stamp = stamp_file(work, plan.variant)
+    if is_current(inputs, path, stamp):
         return VariantState(each.backend, plan.variant, "up to date", True, "", archs, path)
-    return VariantState(each.backend, plan.variant, "stale", True, _why_stale(plan, path), archs, path)
+    return VariantState(each.backend, plan.variant, "stale", True, _why_stale(plan, path, stamp), archs, path)
 
 
 def _declared(each: VariantPlan) -> tuple[str, ...]:
@@ -132,9 +133,11 @@ def _declared(each: VariantPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(arch for section in sections for arch in section.archs))
 
 
-def _why_stale(plan: BuildPlan, path: Path) -> str:
+def _why_stale(plan: BuildPlan, path: Path, stamp: Path) -> str:
     try:
         if Metadata.read_from_file(path / METADATA_FILE).id != plan.id:
+            if stamped_code(path, stamp) == plan.state.contents.code:
+                return "only tests, benchmarks or texts have changed, and with them the id"
             return "the sources have changed"
     except InvalidMetadata:
         return "its metadata.json is not valid"

@@ -40,6 +40,12 @@ _MADE = frozenset({".pyc", ".whl"})
 #: Folders that do not go into builds.
 _NOT_BUILT = frozenset({"benchmarks", "tests"})
 
+#: Folders whose every file can go into builds, also Markdown.
+_PACKAGES = frozenset({"torch-ext", "tvm-ffi-ext"})
+
+#: Files beside `build.toml` that are for the card: what `kernels benchmark --output` saves.
+_RESULTS = ".json"
+
 #: Where `kernels benchmark --visual` puts its plots, and their suffixes.
 _PLOT_FOLDER, _PLOTS = "media", (".png", ".svg")
 
@@ -57,7 +63,8 @@ class SourceHashes:
         hashes: The hash of each file, by its path relative to the folder.
         id: The hash of all files and their names.
         naming: The files that use a macro for the build's id: their objects change with every id.
-        code: The hash of the files that go into builds: all but tests, benchmarks, their plots and Markdown.
+        code: The hash of the files that go into builds: all but tests, benchmarks with their plots and JSON files, and
+            Markdown outside of the Python package.
     """
 
     hashes: Mapping[str, str]
@@ -94,9 +101,11 @@ def hash_sources(folder: Path) -> SourceHashes:
 
 def _goes_into_builds(name: str) -> bool:
     top, _, rest = name.partition("/")
+    if name.endswith(".md"):
+        return top in _PACKAGES
     if top == _PLOT_FOLDER:
         return not name.endswith(_PLOTS)
-    return top not in _NOT_BUILT if rest else not top.endswith(".md")
+    return top not in _NOT_BUILT if rest else not top.endswith(_RESULTS)
 
 
 def _combined(hashes: Mapping[str, str]) -> str:
