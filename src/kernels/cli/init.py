@@ -68,7 +68,7 @@ def init(
         folder, notes = made.folder, made.notes
         if strip_sources(folder):
             command = f"kernels check {out or name or folder.name} --diff"
-            notes += (f"the file has lines that its backends forbid; `{command}` shows what --fix would remove",)
+            notes += (f"the file has lines that its backends forbid; `{command}` shows them",)
     elif name is None:
         raise RequestError("`NAME` is missing; expected a name such as rms-norm, or --from FILE.")
     else:

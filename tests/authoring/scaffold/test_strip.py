@@ -138,3 +138,33 @@ def test_sources_are_only_changed_when_asked_and_links_never(tmp_path: Path) -> 
     assert file.read_text() == "import torch\n\n"
     assert strip_sources(folder, write=True) == []
     assert "synchronize" in outside.read_text()
+
+
+@pytest.mark.parametrize(
+    ("backends", "removed", "needed_for"),
+    [
+        (["cpu", "xpu"], ["set_device", "language.extra.cuda"], ""),
+        (["rocm", "xpu"], ["language.extra.cuda"], "rocm"),
+        (["cuda", "rocm", "xpu"], [], "cuda"),  # of `torch.cuda.` also rocm
+    ],
+)
+def test_what_a_backend_of_the_same_folder_may_need_is_left_and_named(
+    tmp_path: Path, backends: list[str], removed: list[str], needed_for: str
+) -> None:
+    folder = new_kernel("relu-it", tmp_path / "k", backends=backends, noarch=True)
+    text = (
+        "import torch\n\n\ndef f(x):\n    torch.cuda.set_device(x.device)\n"
+        "    triton.language.extra.cuda.sync(torch.ops)\n    return x\n"
+    )
+    (read_source(folder).folder / "torch-ext" / "relu_it" / "extra.py").write_text(text)
+    [found] = strip_sources(folder)
+    gone = [line for line in found.diff.splitlines() if line.startswith("-  ")]
+    assert [name for line in gone for name in ("set_device", "language.extra.cuda") if name in line] == removed
+    assert len(found.left) == 2 - len(removed)
+    assert all(f"may be needed for {needed_for}" in reason for _, reason in found.left)
+
+
+def test_a_statement_with_two_texts_is_left_if_one_of_them_is_needed() -> None:
+    text = "torch.cuda.f(tl.g())\n"
+    assert strip_text(text, ["torch.cuda.", "tl.g"], needed={"torch.cuda.": "rocm"}).text == text
+    assert strip_text(text, ["torch.cuda.", "tl.g"]).text == ""

@@ -9,9 +9,10 @@ import os
 import re
 import tokenize
 import warnings
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from kernels.authoring.compile import read_source
 from kernels.authoring.compile.sources.workspace import find_workspace
@@ -23,6 +24,9 @@ __all__ = ["Stripped", "StrippedFile", "strip_sources", "strip_text"]
 
 _MAX_BYTES = 4 << 20
 _PYTHON_FOLDERS = ("torch-ext", "tvm-ffi-ext")
+
+#: Torch's name of the devices that the texts are written for: NVIDIA's, and AMD's too.
+_CUDA_DEVICE = "cuda"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,9 @@ class StrippedFile:
 def strip_sources(folder: os.PathLike[str] | str, *, write: bool = False) -> list[StrippedFile]:
     """Find in a kernel's Python sources what its backends forbid, and remove it if asked.
 
+    The backends of a source folder share its files. What is forbidden for one of them, and not for another whose Torch
+    device is `cuda`, is reported and not removed.
+
     Args:
         folder: A source folder, or the parent of a kernel's source folders.
         write: Change the files.
@@ -70,12 +77,16 @@ def strip_sources(folder: os.PathLike[str] | str, *, write: bool = False) -> lis
     sources = [read_source(folder)] if workspace is None else list(workspace.sources)
     found = []
     for source in sources:
-        hacks = [hack for name in source.backends for hack in find(name).cuda_hacks_to_strip]
+        forbidden = {name: find(name).cuda_hacks_to_strip for name in source.backends}
+        hacks = list(dict.fromkeys(hack for each in forbidden.values() for hack in each))
+        on_cuda = [name for name in forbidden if find(name).device_type == _CUDA_DEVICE]
+        allowed = {hack: ", ".join(name for name in on_cuda if hack not in forbidden[name]) for hack in hacks}
+        needed = {hack: names for hack, names in allowed.items() if names}
         texts = {path: text for path in _python_files(source.folder) if (text := _text(path)) is not None}
         words = {path: set(re.findall(r"\w+", text)) for path, text in texts.items()}
         for path, text in texts.items() if hacks else ():
             used = {word for other, found_words in words.items() if other != path for word in found_words}
-            stripped = strip_text(text, hacks, used)
+            stripped = strip_text(text, hacks, used, needed)
             if stripped.text == text and not stripped.left:
                 continue
             name = path.relative_to(source.folder).as_posix()
@@ -85,7 +96,9 @@ def strip_sources(folder: os.PathLike[str] | str, *, write: bool = False) -> lis
     return found
 
 
-def strip_text(text: str, hacks: Iterable[str], used: Set[str] = frozenset()) -> Stripped:
+def strip_text(
+    text: str, hacks: Iterable[str], used: Set[str] = frozenset(), needed: Mapping[str, str] = MappingProxyType({})
+) -> Stripped:
     """Remove the statements of a Python source that have a forbidden text.
 
     The text is searched as it stands, line by line, as `kernels check` does; comments do not count, and a text that
@@ -96,6 +109,7 @@ def strip_text(text: str, hacks: Iterable[str], used: Set[str] = frozenset()) ->
         text: The source.
         hacks: Literal texts.
         used: Names that other files use.
+        needed: Backends by the texts that they allow: a statement with such a text is left.
 
     Example:
         >>> strip_text("import torch\\ntorch.cuda.synchronize()\\nx = 1\\n", ["torch.cuda."]).text
@@ -117,6 +131,7 @@ def strip_text(text: str, hacks: Iterable[str], used: Set[str] = frozenset()) ->
         return Stripped(text, ((1, "the file is not valid Python"),))
     statements = list(_statements(module))
     chosen: dict[ast.stmt, int] = {}
+    kept: set[ast.stmt] = set()
     left: list[tuple[int, str]] = []
     for number, column, hack in _occurrences(lines, hacks):
         kind = next((kind for kind, start, end in texts if start <= (number, column) < end), "")
@@ -128,10 +143,14 @@ def strip_text(text: str, hacks: Iterable[str], used: Set[str] = frozenset()) ->
             default=None,
         )
         reason = _reason(holder, hack, statements) if not kind else f"{hack!r} is in a text"
+        if not reason and hack in needed:
+            reason = f"{hack!r} may be needed for {needed[hack]}; it must not run for the others"
         if holder is None or reason:
             left.append((number, reason or f"{hack!r} is in no statement"))
+            kept.update(filter(None, [holder] if hack in needed else []))
         else:
             chosen.setdefault(holder, number)
+    chosen = {statement: number for statement, number in chosen.items() if statement not in kept}
     for statement, name in _needed(module, chosen, used):
         left.append((chosen.pop(statement), f"`{name}`, which it sets, is used elsewhere"))
     return Stripped(_without(lines, module, chosen), tuple(sorted(set(left))))
