@@ -21,6 +21,7 @@ __all__ = [
     "CommandStatus",
     "CommandTimeout",
     "CommandTooLoud",
+    "rounded",
     "run_command",
 ]
 
@@ -115,11 +116,11 @@ def run_command(
         if output.too_much:
             raise CommandTooLoud(f"{_quoted(command)} printed more than {max_output} bytes")
         if output.thread.is_alive():
-            raise CommandTimeout(f"{_quoted(command)} did not answer within {seconds:g} seconds")
+            raise CommandTimeout(f"{_quoted(command)} did not answer within {rounded(seconds)} seconds")
         try:
             status = process.wait(max(0.05, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise CommandTimeout(f"{_quoted(command)} did not end within {seconds:g} seconds") from None
+            raise CommandTimeout(f"{_quoted(command)} did not end within {rounded(seconds)} seconds") from None
     except BaseException:  # Ctrl-C, too, must not leave it running
         _kill(process)
         raise
@@ -128,6 +129,16 @@ def run_command(
         messages.thread.join(_MESSAGE_SECONDS)
         raise CommandStatus(f"{_quoted(command)} {ended}{_last_line(messages.text)}", status, messages.text)
     return output.text
+
+
+def rounded(seconds: float) -> str:
+    """A time limit for a message.
+
+    Example:
+        >>> rounded(2.99842), rounded(0.5), rounded(120.0)
+        ('3', '0.5', '120')
+    """
+    return f"{round(seconds, 1):g}"
 
 
 class _Reader:
