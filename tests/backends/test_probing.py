@@ -12,8 +12,8 @@ import pytest
 from logged import logged
 
 from kernels import backends, has_kernel
-from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor
-from kernels.backends.probing import checked_probe, probe_backend
+from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, Unanswered
+from kernels.backends.probing import checked_probe, probe_backend, probe_backend_once
 from kernels.resolver.target import Target
 
 
@@ -97,6 +97,42 @@ def test_a_probe_that_hangs_is_given_up_and_not_started_again_while_it_hangs(
         assert len(asked) == 1
     finally:
         go_on.set()
+
+
+@pytest.mark.parametrize("timed_out", [False, True])
+def test_a_probe_with_a_query_that_failed_is_not_repeated_and_one_that_hung_is_told(
+    registered: Callable[..., Backend], timed_out: bool
+) -> None:
+    asked: list[Backend] = []
+    failed = Unanswered("version", "'acme-smi' said nothing", timed_out)
+
+    def probe(self: Backend) -> BackendProbe:
+        asked.append(self)
+        return BackendProbe(True, notes=(str(failed),), unanswered=(failed,))
+
+    backend = registered(probe=probe)
+    with logged() as caught:
+        first, again = probe_backend_once(backend), probe_backend_once(backend)
+    assert (first, len(asked)) == (again, 1)
+    said = [each.getMessage().partition(". ")[0] for each in caught]
+    assert said == ["Backend 'acme': version: 'acme-smi' said nothing"] * timed_out
+    assert Target.probe().unanswered == {"acme": (failed,)}
+    assert len(asked) == 2
+
+
+def test_a_probe_that_torch_can_add_to_or_in_which_all_answered_is_repeated(
+    registered: Callable[..., Backend],
+) -> None:
+    asked: list[Backend] = []
+    failed = Unanswered("version", "no")
+    answers = [BackendProbe(True, unanswered=(failed,), needs_torch=True), BackendProbe(True), BackendProbe(True)]
+
+    def probe(self: Backend) -> BackendProbe:
+        asked.append(self)
+        return answers[len(asked) - 1]
+
+    backend = registered(probe=probe)
+    assert [probe_backend_once(backend) for _ in answers] == answers
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,12 @@ import pytest
 from hub import TestHub
 
 from kernels import install_kernel, register_backend, unregister_backend
-from kernels.backends import Backend, BackendProbe, Device
+from kernels.backends import Backend, BackendProbe, Device, Unanswered
 from kernels.backends.hindrance import Hindrance
 from kernels.diagnosis import Finding, diagnose
 from kernels.diagnosis.cache import check_cache
-from kernels.diagnosis.hardware import check_backends, check_system, check_torch
+from kernels.diagnosis.finding import Findings
+from kernels.diagnosis.hardware import check_backends, check_queries, check_system, check_torch
 from kernels.diagnosis.hub import check_hubs
 from kernels.diagnosis.in_time import ask_all
 from kernels.diagnosis.lock import check_lock
@@ -457,6 +458,25 @@ def test_a_plugin_whose_probe_fails_is_a_problem() -> None:
     finally:
         unregister_backend("acme")
     assert message == "acme: could not be probed: OSError: libacme.so: no such file."
+
+
+def test_a_query_without_an_answer_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = Unanswered("architectures", "'acme-smi' ended with exit status 3: 'Permission denied'")
+    of_torch = Unanswered("version", "torch.acme.version() failed with AttributeError", of_torch=True)
+    found = check_queries(machine(unanswered={"acme": (refused, of_torch)}))
+    assert found.problems == [
+        Finding(
+            "backends",
+            "acme: architectures: 'acme-smi' ended with exit status 3: 'Permission denied'. Builds for other "
+            "architectures are not rejected.",
+            "Correct `archs`, or what it runs; `kernels backends check acme` tries it again.",
+        )
+    ]
+    assert [each.message for each in found.notes] == ["acme: version: torch.acme.version() failed with AttributeError."]
+    extended = machine(torch_backends=("acme", "cpu"), unanswered={"acme": (of_torch,)})
+    assert said(check_queries(extended)) == ["acme: version: torch.acme.version() failed with AttributeError."]
+    monkeypatch.setattr("kernels.diagnosis.probed_target", lambda: (extended, Findings("variables")))
+    assert extended.unanswered["acme"][0].reason in str(diagnose().problems)
 
 
 def test_disabled_backends(monkeypatch: pytest.MonkeyPatch) -> None:

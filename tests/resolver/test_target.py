@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import backends, load_backends
-from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, torch_build
+from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, Unanswered, torch_build
 from kernels.backends.hindrance import Hindrance
 from kernels.errors import RequestError
 from kernels.resolver import target
@@ -57,7 +57,7 @@ def test_a_machine_is_probed_once_by_whichever_thread_comes_first(monkeypatch: p
     monkeypatch.delenv("KERNELS_BACKEND")  # with another backend than Torch's, each caller gets an equal copy
     probes: list[int] = []
     real = target._probe
-    monkeypatch.setattr(target, "_probe", lambda builds: (probes.append(1), real(builds))[1])
+    monkeypatch.setattr(target, "_probe", lambda *given: (probes.append(1), real(*given))[1])
     monkeypatch.setattr(target, "_cache", None)
     found: list[Target] = []
     threads = [threading.Thread(target=lambda: found.append(Target.current())) for _ in range(8)]
@@ -287,6 +287,11 @@ targets = st.builds(
     hindrances=st.dictionaries(
         st.sampled_from(["cuda", "rocm"]),
         st.tuples(st.builds(Hindrance, st.sampled_from(["absent", "torch"]), st.text(max_size=9), st.just("fix"))),
+        max_size=1,
+    ),
+    unanswered=st.dictionaries(
+        st.sampled_from(["cuda", "rocm"]),
+        st.tuples(st.builds(Unanswered, st.just("version"), st.text(max_size=9), st.booleans())),
         max_size=1,
     ),
 )

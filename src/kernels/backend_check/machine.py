@@ -42,9 +42,9 @@ def probe(checked: CheckedBackend) -> StepResults:
         else:
             yield missing(f"the probe can tell more with Torch, but {no_torch}")
     checked.probe = answer
-    # A note of a declared backend that is there is a query without an answer.
-    unanswered = answer.found and isinstance(backend, DeclaredBackend) and not answer.needs_torch
-    yield from (failed(note) if unanswered else missing(note) for note in answer.notes)
+    unanswered = [str(each) for each in answer.unanswered]
+    yield from map(failed, unanswered)
+    yield from (missing(note) for note in answer.notes if note not in unanswered)
     if not answer.found:
         yield missing("not found on this machine; where it is, run this check again")
         return

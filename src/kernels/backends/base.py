@@ -30,6 +30,7 @@ __all__ = [
     "Found",
     "PythonDependency",
     "Stage",
+    "Unanswered",
     "allowed_python_depends",
     "arch_of_build",
     "listed",
@@ -73,6 +74,26 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Unanswered:
+    """What a probe asked of the machine, and got no answer to.
+
+    Attributes:
+        query: What was asked: `architectures`, `version` or `detect`.
+        reason: Why there is no answer, for a person.
+        timed_out: Whether it did not answer in time.
+        of_torch: Whether Torch was asked, and not a command.
+    """
+
+    query: str
+    reason: str
+    timed_out: bool = False
+    of_torch: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.query}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class BackendProbe:
     """What a probe found on a machine.
 
@@ -86,6 +107,7 @@ class BackendProbe:
         driver: The newest version of the runtime that the driver runs, or None.
         hardware: Whether a device is there that no driver answers for.
         failed: Whether the probe itself failed, or did not return.
+        unanswered: Those queries of a working driver that failed; `kernels doctor` reports each as a problem.
     """
 
     found: bool = False
@@ -97,6 +119,7 @@ class BackendProbe:
     driver: MajorMinor | None = None
     hardware: bool = False
     failed: bool = False
+    unanswered: tuple[Unanswered, ...] = ()
 
 
 class BackendLike(Protocol):

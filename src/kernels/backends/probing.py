@@ -12,8 +12,12 @@ import msgspec
 from kernels.backends.base import Backend, BackendProbe
 from kernels.backends.builtin import is_built_in
 from kernels.support.formatting import format_error, format_value
+from kernels.support.logs import logger
+from kernels.support.warn import warn_once
 
-__all__ = ["PROBE_SECONDS", "answer_within", "checked_probe", "probe_backend"]
+__all__ = ["PROBE_SECONDS", "answer_within", "checked_probe", "probe_backend", "probe_backend_once"]
+
+_log = logger(__name__)
 
 #: A working driver answers in milliseconds; one that hangs must not stop the other backends.
 PROBE_SECONDS = 10.0
@@ -22,6 +26,9 @@ _T = TypeVar("_T")
 
 #: The last probe of each backend, by its name: one that hangs is not started again.
 _probes: dict[str, tuple[Backend, threading.Thread]] = {}
+
+#: The probes with queries that failed, by the backend's name: what failed or hung is not asked again.
+_failing: dict[str, tuple[Backend, BackendProbe]] = {}
 
 
 def probe_backend(backend: Backend) -> BackendProbe:
@@ -37,6 +44,32 @@ def probe_backend(backend: Backend) -> BackendProbe:
         return checked_probe(backend)
     except Exception as error:  # noqa: BLE001 - a driver or plugin that fails is reported and passed over
         return BackendProbe(notes=(f"could not be probed: {format_error(error)}",), failed=True)
+
+
+def probe_backend_once(backend: Backend) -> BackendProbe:
+    """As `probe_backend`, for a machine that is looked at again because Torch was imported.
+
+    A probe with queries that failed is not repeated: one that hangs is waited for once in a process, with a warning.
+
+    Example:
+        >>> from kernels import get_backend
+        >>> probe_backend_once(get_backend("cpu")).found
+        True
+    """
+    before = _failing.get(backend.name)
+    if before is not None and before[0] is backend:
+        return before[1]
+    probe = probe_backend(backend)
+    if probe.unanswered and not probe.needs_torch:
+        _failing[backend.name] = backend, probe
+    for each in probe.unanswered:
+        if each.timed_out:
+            warn_once(
+                _log,
+                f"Backend {backend.name!r}: {each}. Every new process waits for it, also with kernels of other "
+                f"backends. KERNELS_DISABLE_BACKENDS={backend.name} leaves the backend out.",
+            )
+    return probe
 
 
 def checked_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendProbe:

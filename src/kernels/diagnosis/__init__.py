@@ -13,7 +13,14 @@ import msgspec
 from kernels._version import __version__
 from kernels.diagnosis.cache import CacheReport, check_cache
 from kernels.diagnosis.finding import CheckName, Finding, Findings
-from kernels.diagnosis.hardware import check_backends, check_system, check_torch, joined_backends, probed_target
+from kernels.diagnosis.hardware import (
+    check_backends,
+    check_queries,
+    check_system,
+    check_torch,
+    joined_backends,
+    probed_target,
+)
 from kernels.diagnosis.hub import HUB_SECONDS, HubReport, check_hubs, no_answer_in_time
 from kernels.diagnosis.in_time import ask_all
 from kernels.diagnosis.lock import check_lock
@@ -139,7 +146,8 @@ def diagnose() -> Diagnosis:
 
 def _machine() -> tuple[object, ...]:
     target, preferred = probed_target()
-    return target, joined_backends(), preferred, check_torch(target), check_backends(), check_system(target)
+    checks = (check_torch(target), check_backends(), check_queries(target), check_system(target))
+    return target, joined_backends(), preferred, *checks
 
 
 def _once(findings: Any) -> tuple[Finding, ...]:

@@ -16,7 +16,7 @@ from kernels.errors import RequestError
 from kernels.resolver.target import Target
 from kernels.support.formatting import did_you_mean, error_on_one_line, format_value
 
-__all__ = ["check_backends", "check_system", "check_torch", "joined_backends", "probed_target"]
+__all__ = ["check_backends", "check_queries", "check_system", "check_torch", "joined_backends", "probed_target"]
 
 #: The dispatch key of devices that extensions add to Torch.
 _EXTENSION = "PrivateUse1"
@@ -88,6 +88,29 @@ def _with_device(name: str, hindrance: Hindrance, target: Target) -> str:
     device = next((each for each in target.devices if each.backend == name), None)
     there = f"{device.name or name} is there, but " if device is not None and hindrance.kind == "torch" else ""
     return f"{name}: {there}{hindrance.reason}."
+
+
+#: The field of a declaration that makes a query, where it has another name; and what follows without an answer.
+_FIELDS = {"architectures": "archs"}
+_FOLLOWS = {
+    "architectures": ". Builds for other architectures are not rejected",
+    "detect": ". Its devices are not used",
+}
+
+
+def check_queries(target: Target) -> Findings:
+    """What backends asked of this machine, and got no answer to."""
+    found = Findings("backends")
+    for name, queries in target.unanswered.items():
+        for each in queries:
+            # A program may add the device to Torch that this process does not.
+            report = found.note if each.of_torch and name not in target.torch_backends else found.problem
+            field = _FIELDS.get(each.query, each.query)
+            report(
+                f"{name}: {each}{_FOLLOWS.get(each.query, '')}.",
+                f"Correct `{field}`, or what it runs; `kernels backends check {name}` tries it again.",
+            )
+    return found
 
 
 def check_backends() -> Findings:

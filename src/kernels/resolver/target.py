@@ -7,14 +7,15 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from kernels import backends, settings
-from kernels.backends import BackendProbe, Device
+from kernels.backends import Backend, BackendProbe, Device, Unanswered
 from kernels.backends.hindrance import Hindrance, hindrances
-from kernels.backends.probing import probe_backend
+from kernels.backends.probing import probe_backend, probe_backend_once
 from kernels.backends.registry import why_unknown
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
 from kernels.backends.traces import MachineTraces
@@ -55,6 +56,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         notes: Probes that found nothing or failed, and why.
         backend_notes: The same by backend, without its name.
         hindrances: Why a backend cannot be used here, by its name; empty for a machine that was only described.
+        unanswered: What backends asked of this machine without an answer, by the backend's name.
 
     Example:
         >>> target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
@@ -79,10 +81,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     backend_notes: dict[str, tuple[str, ...]] = {}
     hindrances: dict[str, tuple[Hindrance, ...]] = {}
+    unanswered: dict[str, tuple[Unanswered, ...]] = {}
 
     @staticmethod
     def current() -> Target:
-        """This machine. Probed once; again when a backend is registered or Torch has been imported since.
+        """This machine. Probed once; again when a backend is registered or Torch has been imported since, without
+        the probes in which a query failed.
 
         Never raises for what is broken or absent: that is a fact in `notes`.
 
@@ -265,15 +269,16 @@ def _cached() -> Target:
         return cached[1]
     with _lock:
         if _cache is None or _cache[0] != key:
-            _cache = (key, _probe(builds))
+            _cache = (key, _probe(builds, probe_backend_once))
         return _cache[1]
 
 
-def _probe(builds: dict[str, MajorMinor | None]) -> Target:
+def _probe(builds: dict[str, MajorMinor | None], ask: Callable[[Backend], BackendProbe] = probe_backend) -> Target:
     found: dict[str, str | None] = {}
     devices: list[Device] = []
     notes: dict[str, list[str]] = {}
     hindered: dict[str, tuple[Hindrance, ...]] = {}
+    unanswered: dict[str, tuple[Unanswered, ...]] = {}
     torch, failures = installed_torch(), torch_build_failures()
     version_of_torch = None if torch is None else str(torch.__version__)
     machine = MachineTraces()
@@ -281,9 +286,11 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
         name, built = entry.name, entry.name in builds
         # Without a trace its probe finds nothing: it need not be imported.
         asked = built or machine.shows(entry.label)
-        probe = probe_backend(entry.backend) if asked else BackendProbe(notes=entry.label.without_traces)
+        probe = ask(entry.backend) if asked else BackendProbe(notes=entry.label.without_traces)
         notes[name] = list(probe.notes)
         devices += probe.devices
+        if probe.unanswered:
+            unanswered[name] = probe.unanswered
         subject = entry.backend if built else entry.names
         why = hindrances(subject, probe, torch=version_of_torch, builds=builds, failure=failures.get(name))
         if why:
@@ -312,6 +319,7 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
         notes=tuple(f"{name}: {note}" for name, several in notes.items() for note in several),
         backend_notes={name: tuple(several) for name, several in notes.items() if several},
         hindrances=hindered,
+        unanswered=unanswered,
     )
 
 

@@ -141,6 +141,9 @@ def test_a_version_that_does_not_come_is_a_note(
     assert len(probe.notes) == 1
     assert note in probe.notes[0]
     assert len(probe.notes[0]) < (300 if slow else 1000)
+    [failed] = probe.unanswered
+    assert (failed.query, str(failed)) == ("version", probe.notes[0])
+    assert failed.timed_out is (version["command"] is HANGS or "+)+" in version["pattern"])
 
 
 def test_architectures_that_do_not_come_are_a_note() -> None:
@@ -277,6 +280,19 @@ def test_a_command_tells_that_a_backend_is_there() -> None:
     absent = new(detect={"command": say("", 1)}).probe()
     assert not absent.found
     assert absent.notes[0].endswith("ended with exit status 1")
+    assert absent.unanswered == ()
+
+
+def test_a_command_that_hangs_tells_neither_that_a_backend_is_there_nor_that_it_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kernels.support import command
+
+    monkeypatch.setattr(command, "SECONDS", 0.2)
+    probe = new(detect={"command": HANGS}, archs=["a1"]).probe()
+    assert (probe.found, probe.devices) == (False, ())
+    [failed] = probe.unanswered
+    assert (failed.query, failed.timed_out, probe.notes) == ("detect", True, (str(failed),))
 
 
 def test_nothing_more_is_asked_of_a_backend_that_is_not_there(tmp_path: Path) -> None:
@@ -356,6 +372,7 @@ def test_torch_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Monkey
     probe = new(archs={"torch": "acme.hang()"}).probe()
     go_on.set()
     assert probe.notes == ("architectures: torch.acme.hang() did not answer within 0.2 seconds",)
+    assert [(each.timed_out, each.of_torch) for each in probe.unanswered] == [(True, True)]
 
 
 def test_torch_is_not_imported_to_be_asked(monkeypatch: pytest.MonkeyPatch, torch: ModuleType) -> None:

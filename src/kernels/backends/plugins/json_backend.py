@@ -254,7 +254,14 @@ class DeclaredBackend(Backend):
     def probe(self) -> BackendProbe:
         facts = self.queries.ask(self.parse_arch, self.arch_form)
         devices = _devices(self, facts.archs or (), ())
-        return BackendProbe(facts.absent is None, facts.version, devices, facts.notes, facts.needs_torch)
+        return BackendProbe(
+            facts.absent is None,
+            facts.version,
+            devices,
+            facts.notes,
+            facts.needs_torch,
+            unanswered=facts.unanswered,
+        )
 
     def current_device(self) -> int:
         return initialized_device(self.device_type)
@@ -381,7 +388,7 @@ def _probe_of(backend: Backend, queries: DeclaredQueries, detects: bool) -> Any:
     def probe() -> BackendProbe:
         facts = queries.ask(backend.parse_arch, f"an architecture of {backend.name}")
         if facts.absent is not None:
-            return BackendProbe(notes=facts.notes)
+            return BackendProbe(notes=facts.notes, unanswered=facts.unanswered)
         machine = own()
         return replace(
             machine,
@@ -390,6 +397,7 @@ def _probe_of(backend: Backend, queries: DeclaredQueries, detects: bool) -> Any:
             devices=machine.devices if facts.archs is None else _devices(backend, facts.archs, machine.devices),
             notes=(*machine.notes, *facts.notes),
             needs_torch=facts.needs_torch,
+            unanswered=(*machine.unanswered, *facts.unanswered),
         )
 
     return probe

@@ -1,6 +1,6 @@
 """What a declared backend asks of a machine: whether it is there, its version, the architectures of its devices.
 
-A query without an answer is not an error: it is a note in the probe.
+A query without an answer is not an error: the probe says so, in a note and in what is unanswered.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kernels.backends.base import Unanswered
 from kernels.backends.plugins.arch_rules import rule_reads
 from kernels.backends.plugins.json_schema import Declaration, Detect, Query
 from kernels.backends.plugins.torch_expression import follow_torch_path, parse_torch_path
@@ -43,7 +44,17 @@ _MAX_LINES, _MAX_SHOWN = 10, 800
 
 
 class NoAnswer(Exception):
-    """A query that the machine did not answer; the message is a note for a person."""
+    """A query that the machine did not answer; the message is a note for a person.
+
+    Args:
+        reason: The message.
+        timed_out: Whether the time was over.
+        of_torch: Whether Torch was asked.
+    """
+
+    def __init__(self, reason: str, *, timed_out: bool = False, of_torch: bool = False) -> None:
+        super().__init__(reason)
+        self.timed_out, self.of_torch = timed_out, of_torch
 
 
 class TorchNotImported(NoAnswer):
@@ -59,6 +70,7 @@ class DeclaredFacts(NamedTuple):
         archs: The architecture of each device, "" where it makes no sense; None where they are not known.
         notes: The queries without an answer, and why.
         needs_torch: Whether Torch, once imported, can answer more.
+        unanswered: The same as `notes`, without those that Torch can answer later, or that say that it is absent.
     """
 
     absent: str | None = None
@@ -66,11 +78,15 @@ class DeclaredFacts(NamedTuple):
     archs: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     needs_torch: bool = False
+    unanswered: tuple[Unanswered, ...] = ()
 
     def without(self, query: str, error: NoAnswer) -> DeclaredFacts:
-        """The same with a note about a query that got no answer."""
-        needs_torch = self.needs_torch or isinstance(error, TorchNotImported)
-        return self._replace(notes=(*self.notes, f"{query}: {error}"), needs_torch=needs_torch)
+        """The same with a query that got no answer."""
+        failed = Unanswered(query, str(error), error.timed_out, error.of_torch)
+        facts = self._replace(notes=(*self.notes, str(failed)))
+        if isinstance(error, TorchNotImported):
+            return facts._replace(needs_torch=True)
+        return facts._replace(unanswered=(*self.unanswered, failed))
 
 
 class DeclaredQueries:
@@ -129,7 +145,10 @@ class DeclaredQueries:
         return facts
 
     def _ask(self, clock: _Clock) -> DeclaredFacts:
-        absent = _absence(self._declaration.detect, clock)
+        try:
+            absent = _absence(self._declaration.detect, clock)
+        except NoAnswer as error:  # it says neither that it is there nor that it is not
+            return DeclaredFacts(str(error)).without("detect", error)
         if absent is not None:
             return DeclaredFacts(absent, notes=(f"not there: {absent}",))
         if self._declaration.version is None:
@@ -163,7 +182,7 @@ class _Clock:
 
 
 def _absence(detect: Detect | None, clock: _Clock) -> str | None:
-    """Why a backend is not there, or None when it is."""
+    """Why a backend is not there, or None when it is; `NoAnswer` where its command hangs."""
     if detect is None:
         return None
     if detect.module:
@@ -173,6 +192,8 @@ def _absence(detect: Detect | None, clock: _Clock) -> str | None:
     try:
         _run(detect.command, clock)
     except NoAnswer as error:
+        if error.timed_out:
+            raise
         return str(error)
     return None
 
@@ -235,7 +256,7 @@ def _run(command: tuple[str, ...], clock: _Clock) -> str:
     try:
         return run_command(command, seconds=clock.seconds(commands.SECONDS))
     except CommandFailed as error:
-        raise NoAnswer(str(error)) from None
+        raise NoAnswer(str(error), timed_out=isinstance(error, commands.CommandTimeout)) from None
 
 
 #: Looks for a pattern in a process of its own, and prints the groups of each match.
@@ -261,11 +282,12 @@ def _matches(query: Query, clock: _Clock, most: int) -> list[list[str]]:
         seconds = clock.seconds(PATTERN_SECONDS)
         found: list[list[str | None]] = json.loads(run_command(search, seconds=seconds, max_output=2**20, given=given))
     except CommandFailed as error:
-        if isinstance(error, commands.CommandTimeout):
-            why = f"takes longer than {seconds:g} seconds on the output of {_source(query)}"
+        slow = isinstance(error, commands.CommandTimeout)
+        if slow:
+            why = f"takes longer than {commands.rounded(seconds)} seconds on the output of {_source(query)}"
         else:
             why = f"cannot be looked for: {error}"
-        raise NoAnswer(f"the pattern {_cut(query.pattern)} {why}") from None
+        raise NoAnswer(f"the pattern {_cut(query.pattern)} {why}", timed_out=slow) from None
     matches = [[group for group in groups if group is not None] for groups in found]
     if not matches or not all(matches):
         raise NoAnswer(f"{_source(query)} printed {_shown(output)}, where {_cut(query.pattern)} finds nothing")
@@ -294,9 +316,11 @@ def _ask_torch(path: str, clock: _Clock) -> Any:
     try:
         return answer_within(seconds, lambda: follow_torch_path(steps, torch))
     except TimeoutError:
-        raise NoAnswer(f"torch.{path} did not answer within {seconds:g} seconds") from None
+        why = f"torch.{path} did not answer within {commands.rounded(seconds)} seconds"
+        raise NoAnswer(why, timed_out=True, of_torch=True) from None
     except Exception as error:  # noqa: BLE001 - whatever a vendor's module raises
-        raise NoAnswer(f"torch.{path} failed with {type(error).__name__}: {_cut(str(error))}") from None
+        why = f"torch.{path} failed with {type(error).__name__}: {_cut(str(error))}"
+        raise NoAnswer(why, of_torch=True) from None
 
 
 # What is installed
