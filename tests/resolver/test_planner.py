@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
+from logged import logged, warned
 from memory_source import Files, MemorySource, commit_of, kernel, moved_to
 
+from kernels.backends import Device, Unanswered
 from kernels.errors import (
     DependencyCycle,
     DigestMismatch,
@@ -86,6 +91,30 @@ def test_a_plan_has_the_builds_that_suit_or_every_one(
         assert [key.repo_id for key in build.depends.values()] == [
             "acme/a" if each.repo_id == "acme/old" else each.repo_id for each in build.metadata.kernel_depends
         ]
+
+
+def test_architectures_that_could_not_be_compared_are_told_where_a_query_failed() -> None:
+    [(path, content)] = kernel(builds=["torch-cuda"]).items()
+    metadata = json.loads(content) | {"backend": {"type": "cuda", "archs": ["9.0", "10.0"]}}
+    source = MemorySource({"acme/top": {path: json.dumps(metadata).encode()}})
+    failed = Unanswered("architectures", "'acme-smi' ended with exit status 3")
+
+    def plan_with(**facts: object) -> None:
+        known = context(source, target="torch2.9-cu128-x86_64-linux")
+        machine = msgspec.structs.replace(known.target, **facts)
+        plan_tree(msgspec.structs.replace(known, target=machine), Requirement("acme/top", version=1))
+
+    with warned("") as said:
+        plan_with(unanswered={"cuda": (failed,)})
+    assert said == [
+        "Build torch-cuda of acme/top is for 9.0, 10.0; that was not compared with the cuda devices, whose "
+        "architectures are not known ('acme-smi' ended with exit status 3)."
+    ]
+    with logged() as records:
+        plan_with()
+        plan_with(unanswered={"cuda": (Unanswered("version", "failed"),)})
+        plan_with(unanswered={"cuda": (failed,)}, devices=(Device("cuda", 0, arch="9.0"),))
+    assert records == []
 
 
 def test_the_routes_of_a_plan_tell_how_each_kernel_was_found() -> None:

@@ -171,6 +171,7 @@ def _planned_build(context: ResolveContext, ways: Sequence[Resolved]) -> Planned
         check_prerequisites(snapshot.repo_id, planned.variant, planned.metadata)
     if context.check_arch:  # without, the caller knows better than the declared architectures
         _mention_uncovered(choice, planned.variant)
+        _mention_uncompared(choice, planned)
     backends.mention_experimental(backends.get(choice.resolution.backend))
     backend, device = choice.resolution.backend, choice.resolution.device
     count = len(snapshot.builds)
@@ -242,4 +243,20 @@ def _mention_uncovered(choice: BuildChoice, variant: str) -> None:
             _log,
             f"Build {variant} of {choice.snapshot.repo_id} was chosen for the current device and does not cover "
             f"every visible one: not {names}. For one of those, name it with `device=`.",
+        )
+
+
+def _mention_uncompared(choice: BuildChoice, planned: Planned) -> None:
+    """Warn where a build lists architectures, and the probe failed to learn that of the device."""
+    resolution, built_for = choice.resolution, planned.metadata.backend
+    device = resolution.device
+    if not built_for.archs or built_for.type != resolution.backend or (device is not None and device.arch):
+        return
+    queries = resolution.target.unanswered.get(resolution.backend, ())
+    why = next((each.reason for each in queries if each.query == "architectures"), "")
+    if why and backends.get(resolution.backend).checks_archs:
+        warn_once(
+            _log,
+            f"Build {planned.variant} of {choice.snapshot.repo_id} is for {backends.listed(built_for.archs)}; that was "
+            f"not compared with the {resolution.backend} devices, whose architectures are not known ({why}).",
         )
