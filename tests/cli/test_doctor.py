@@ -158,6 +158,14 @@ def test_a_folder_of_repositories_is_not_asked(
     assert "expected" in (found.note or "")
 
 
+def test_a_hub_that_is_named_and_not_asked_is_a_note(isolated_env: Path) -> None:
+    notes = json.loads(run("--json", **OFFLINE, KERNELS_HUB="http://mirror.example"))["notes"]
+    assert [each["message"] for each in notes if each["check"] == "hub"] == [
+        "HF_HUB_OFFLINE is set: http://mirror.example is not asked, and only kernels in the cache are loaded."
+    ]
+    assert [each for each in json.loads(run("--json", **OFFLINE))["notes"] if each["check"] == "hub"] == []
+
+
 def test_a_secret_is_not_printed(isolated_env: Path) -> None:
     text = run(HF_TOKEN="hf_verysecret", **OFFLINE)
     assert "HF_TOKEN=(set)" in text

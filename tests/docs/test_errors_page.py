@@ -198,6 +198,7 @@ def too_many(scene: Scene) -> None:
 
 def offline(scene: Scene) -> None:
     scene.setting("HF_HUB_OFFLINE", 1)
+    scene.patch.delenv("KERNELS_HUB")
     scene.get()
 
 

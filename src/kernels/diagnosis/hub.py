@@ -75,6 +75,11 @@ def check_address(address: HubAddress) -> tuple[HubReport, Findings]:
     except RequestError as error:  # reported with the variables
         return HubReport(endpoint, False, format_text(error)), found
     if offline:
+        if variable_table.active_variables().get("KERNELS_HUB"):
+            found.note(
+                f"HF_HUB_OFFLINE is set: {endpoint} is not asked, and only kernels in the cache are loaded.",
+                "Unset HF_HUB_OFFLINE where kernels come from that address.",
+            )
         return HubReport(endpoint, note="offline (HF_HUB_OFFLINE): no request was sent"), found
     if address.kind == "store":
         return _check_store(endpoint, found)

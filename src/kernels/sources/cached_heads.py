@@ -124,9 +124,10 @@ def not_in_cache(what: str, cache: Path) -> NotInCache:
         what: The subject of the message.
         cache: The cache's folder.
     """
+    hub = ", not from KERNELS_HUB either" if settings.environment().get("KERNELS_HUB") else ""
     error = NotInCache(
         f"{what} is not in the cache at {cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
-        "local_files_only). Download it while online, or set KERNELS_CACHE to the folder that has it."
+        f"local_files_only){hub}. Download it while online, or set KERNELS_CACHE to the folder that has it."
     )
     return of_hub(error, "LocalEntryNotFoundError")
 
