@@ -27,8 +27,9 @@ _MAX_PAGE_BYTES = 4 * 1024 * 1024
 
 _BEGIN, _END = "<!-- kernels:begin {} -->", "<!-- kernels:end {} -->"
 _MARKER = re.compile(r"<!-- kernels:(begin|end|omit) ([a-z-]+) -->[ \t]*")
-#: Last in a card: the hash of the author's text, by which the next upload sees whether it was edited on the Hub.
-_TEXT = re.compile(r"<!-- kernels:text ([0-9a-f]{64}) -->")
+#: Last in a card: the hash of the author's text, by which the next upload sees whether it was edited on the Hub, and
+#: whether that text was generated, too.
+_TEXT = re.compile(r"<!-- kernels:text ([0-9a-f]{64})( generated)? -->")
 #: A marker in a text of the kernel, which is none.
 _INSIDE = "<!-- kernels:"
 
@@ -95,11 +96,14 @@ def make_card(
     notes += filter(None, [note_on_new_page(page, where)])
     whole = _assemble(page, facts, parts, where)
     record = _digest(_author_text(whole))
+    mark = f"<!-- kernels:text {record}{' generated' if origin == 'generated' else ''} -->"
     hub = None if published is None or replace else _to_keep(published, record, generated=origin == "generated")
     if hub is not None:
         where = f"{CARD_FILE} on the Hub"
         whole = _assemble(_author_text(hub), facts, parts, where, lenient=True)
         if origin == "generated":
+            kept = _recorded(hub)
+            mark = mark if kept is None else kept[0]  # the next upload with a text still sees whether it was edited
             notes.append(f"{where}: its text is kept, and the generated parts are put into it")
         else:
             notes.append(
@@ -109,16 +113,22 @@ def make_card(
         origin = "Hub"
     files = {name: file for plot in facts.plots for name, file in plot.files}
     # Of the author's files, not of an edited page, so that the next upload sees the edit too.
-    return Card(f"{whole}\n<!-- kernels:text {record} -->\n", origin, files, tuple(notes))
+    return Card(f"{whole}\n{mark}\n", origin, files, tuple(notes))
 
 
 def _to_keep(published: PublishedCards, local: str, *, generated: bool) -> str | None:
-    """The page on the Hub whose text stays: one that was edited there, or that others wrote, if there is no other."""
+    """The page on the Hub whose text stays: one edited there; or one that somebody wrote, if there is no other text."""
     for page in (published.main, published.branch):
         if page is None:
             continue
         record, found = _recorded(page), _digest(_author_text(page))
-        if generated if record is None else found not in (record, local):
+        if record is None:
+            keep = generated
+        elif found == record[1]:
+            keep = generated and record[2] is None and found != local
+        else:
+            keep = found != local
+        if keep:
             return page
     return None
 
@@ -229,9 +239,10 @@ def _author_text(page: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip("\n") + "\n"
 
 
-def _recorded(page: str) -> str | None:
-    found = _TEXT.findall(page)
-    return found[-1] if found else None
+def _recorded(page: str) -> re.Match[str] | None:
+    """The record at the end of a page."""
+    records = list(_TEXT.finditer(page))
+    return records[-1] if records else None
 
 
 def _digest(content: str) -> str:
