@@ -53,9 +53,10 @@ def test_json_is_one_document_with_every_file(
     init.write_text(init.read_text() + "# more\n")
     (kernel / "build" / "torch-cuda").rename(tmp_path / "torch-cuda")
     before = hub.commit("acme/relu", "v1")
-    dry = kernels("upload", kernel, "--repo-id", "acme/relu", "--no-check", "--dry-run", "--json")
+    upload = ["upload", kernel, "--repo-id", "acme/relu", "--no-check", "--remove-variants", "--json"]
+    dry = kernels(*upload, "--dry-run")
     assert hub.commit("acme/relu", "v1") == before
-    done = kernels("upload", kernel, "--repo-id", "acme/relu", "--no-check", "--json")
+    done = kernels(*upload)
     document = json.loads(done.stdout)
     assert done.exit_code == 0
     assert done.stderr.splitlines()[0] == f"acme/relu, branch v1, at {hub.url}: 1 build"
@@ -118,7 +119,7 @@ def test_what_goes_and_a_pull_request_are_named(kernels: Callable[..., Any], hub
     (kernel / "build" / "torch-cuda").rename(kernel / "torch-cuda")
     kept = kernels("upload", kernel, "--repo-id", "acme/relu", "--keep-variants")
     assert "nothing was sent" in kept.stdout
-    done = kernels("upload", kernel, "--repo-id", "acme/relu", "--create-pr")
+    done = kernels("upload", kernel, "--repo-id", "acme/relu", "--create-pr", "--remove-variants")
     assert "  deleted: build/torch-cuda/\n" in done.stdout
     assert done.stdout.endswith(f"Opened {hub.url}/kernels/acme/relu/discussions/1\n")
 

@@ -26,11 +26,13 @@ def upload(
         bool, typer.Option("--create-pr", help="Open a pull request instead of changing the branch.")
     ] = False,
     keep_variants: Annotated[
-        bool, typer.Option("--keep-variants", help="Keep the branch's other builds, for example from another machine.")
+        bool,
+        typer.Option(
+            "--keep-variants",
+            help="Keep the branch's other builds, for example from another machine or for another Torch.",
+        ),
     ] = False,
-    remove_variants: Annotated[
-        bool, typer.Option("--remove-variants", help="Remove them, also those for backends in build.toml.")
-    ] = False,
+    remove_variants: Annotated[bool, typer.Option("--remove-variants", help="Remove them.")] = False,
     build: BuildFirst = False,
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Publish builds that are out of date or fail checks.")
@@ -48,8 +50,8 @@ def upload(
     The Hub is KERNELS_HUB with the token KERNELS_HUB_TOKEN. Without them it is HF_ENDPOINT, with HF_TOKEN or the token
     of `hf auth login`.
 
-    The commit also removes the branch's builds that the new ones replace. Other builds for backends in build.toml need
-    --keep-variants or --remove-variants. After an interrupt, run the command again: it sends only the rest.
+    The commit replaces the branch's builds of the same names. If the branch has others, --keep-variants or
+    --remove-variants says what becomes of them. After an interrupt, run the command again: it sends only the rest.
 
     Examples:
         $ kernels upload my-kernel --repo-id org/my-kernel --dry-run

@@ -144,6 +144,32 @@ def test_an_edit_on_main_stays_until_it_is_replaced(hub: TestHub, kernel: Path, 
     assert "Write to us." not in _card(hub, REPO, "main") + _card(hub, REPO, "v1")
 
 
+def test_a_folder_without_a_text_keeps_the_authors_page(hub: TestHub, kernel: Path, tmp_path: Path) -> None:
+    _sources(kernel)
+    (kernel / "README.md").write_text("# Mine\n")
+    upload_kernel(kernel, REPO, check=False)
+    released = _builds(tmp_path / "released", "torch-cpu", "torch-cuda", seed="released")
+    done = upload_kernel(released, REPO, keep_variants=True)
+    assert any("its text is kept" in note for note in done.notes)
+    for branch in ("v1", "main"):
+        assert "# Mine" in _card(hub, REPO, branch)
+    (kernel / "README.md").write_text("# Mine, and new\n")
+    done = upload_kernel(kernel, REPO, check=False)
+    assert not any("was edited" in note for note in done.notes)
+    assert "# Mine, and new" in _card(hub, REPO, "main")
+
+
+def test_a_generated_page_is_generated_again(hub: TestHub, kernel: Path, tmp_path: Path) -> None:
+    upload_kernel(kernel, REPO)
+    again = _builds(tmp_path / "again", "torch-cpu", "torch-cuda", seed="again")
+    for build in (again / "build").iterdir():
+        (build / "__init__.py").write_text('"""Rectified, and documented anew."""\n')
+        metadata = {**json.loads((build / "metadata.json").read_text()), "digest": None}
+        (build / "metadata.json").write_text(json.dumps(metadata))
+    upload_kernel(again, REPO, check=False, keep_variants=True)
+    assert "documented anew" in _card(hub, REPO, "main")
+
+
 def test_a_card_that_main_refuses_does_not_hide_that_the_builds_are_there(hub: TestHub, kernel: Path) -> None:
     hub.fail("/commit/main", status=403)
     said: list[str] = []
@@ -213,7 +239,7 @@ def test_what_a_new_build_replaces_or_no_longer_has_is_removed_in_the_same_commi
     (kernel / "benchmarks").mkdir()
     (kernel / "benchmarks" / "benchmark_old.py").touch()
     upload_kernel(kernel, REPO)
-    done = upload_kernel(_builds(tmp_path / "next", "torch-cpu", seed="next"), REPO)
+    done = upload_kernel(_builds(tmp_path / "next", "torch-cpu", seed="next"), REPO, remove_variants=True)
     assert sorted(path.split("/")[1] for path in _served(hub) if path.startswith("build/")) == ["torch-cpu"] * 3
     assert done.deleted == (
         "build/torch-cuda/",
@@ -224,8 +250,25 @@ def test_what_a_new_build_replaces_or_no_longer_has_is_removed_in_the_same_commi
     assert len(_published(hub)) == 2
 
 
+@pytest.mark.parametrize("sources", [True, False], ids=["with sources", "without"])
+def test_builds_for_another_torch_are_not_lost(hub: TestHub, tmp_path: Path, sources: bool) -> None:
+    older, newer = "torch212-cxx11-cpu-x86_64-linux", "torch213-cxx11-cpu-x86_64-linux"
+    folder = _builds(tmp_path / "newer", newer)
+    if sources:
+        _sources(folder)
+        (folder / "build.toml").write_text((folder / "build.toml").read_text().replace("torch-noarch", "torch"))
+    upload_kernel(_builds(tmp_path / "older", older), REPO)
+    with pytest.raises(RequestError, match=f"builds that this folder does not have: {older}. Give --keep-variants"):
+        upload_kernel(folder, REPO, check=False)
+    assert upload_kernel(folder, REPO, check=False, keep_variants=True).deleted == ()
+    assert upload_kernel(folder, REPO, check=False, remove_variants=True).deleted == (f"build/{older}/",)
+
+
 def test_another_machines_builds_are_kept_on_demand(hub: TestHub, tmp_path: Path) -> None:
-    upload_kernel(_builds(tmp_path / "one", "torch-cuda"), REPO)
+    one = _builds(tmp_path / "one", "torch-cuda")
+    (one / "benchmarks").mkdir()
+    (one / "benchmarks" / "benchmark_relu.py").touch()
+    upload_kernel(one, REPO)
     done = upload_kernel(_builds(tmp_path / "two", "torch-cpu"), REPO, keep_variants=True)
     assert done.deleted == ()
     assert {path.split("/")[1] for path in _served(hub) if path.startswith("build/")} == {"torch-cpu", "torch-cuda"}
@@ -278,7 +321,9 @@ def test_a_pull_request_leaves_the_branch(hub: TestHub, kernel: Path, tmp_path: 
     before = _served(hub)
     with pytest.raises(RequestError, match="no branch 'next'"):
         upload_kernel(kernel, REPO, branch="next", create_pr=True)
-    done = upload_kernel(_builds(tmp_path / "next", "torch-cpu", seed="next"), REPO, create_pr=True)
+    done = upload_kernel(
+        _builds(tmp_path / "next", "torch-cpu", seed="next"), REPO, create_pr=True, remove_variants=True
+    )
     assert done.pull_request == f"{hub.url}/kernels/{REPO}/discussions/1"
     assert _served(hub) == before
     assert hub.catalog.commit(REPO, "refs/pr/1").id == done.commit
@@ -632,7 +677,7 @@ def test_a_commit_to_the_same_files_meanwhile_is_not_overwritten(
     theirs = _builds(kernel.parent / "theirs", variant, seed="theirs")
     _meanwhile(monkeypatch, lambda: upload_kernel(theirs, REPO, keep_variants=True))
     with pytest.raises(RequestError, match="Someone else changed the branch meanwhile") as refused:
-        upload_kernel(_builds(kernel.parent / "ours", "torch-cuda"), REPO)  # without keep_variants, theirs would go
+        upload_kernel(_builds(kernel.parent / "ours", "torch-cuda"), REPO, remove_variants=True)  # theirs would go
     assert f"build/{variant}/" in str(refused.value)
     assert b"theirs" in _served(hub)[f"build/{variant}/__init__.py"]
 

@@ -61,7 +61,7 @@ def sort_other_builds(
         remove: Whether all go.
 
     Raises:
-        RequestError: The only build for a backend that `build.toml` lists would go, and neither was asked for.
+        RequestError: Another build would go than those that `build.toml` no longer lists, and neither was asked for.
     """
     others = other_builds(builds, remote)
     if keep:
@@ -69,7 +69,7 @@ def sort_other_builds(
     if remove:
         return OtherBuilds({}, tuple(others))
     kept = _without_sources(others, workspace)
-    _refuse_loss(others, builds, workspace, where)
+    _refuse_loss({name: variant for name, variant in others.items() if name not in kept}, workspace, where)
     return OtherBuilds(
         dict.fromkeys(kept, "no build.toml here makes such builds"), tuple(name for name in others if name not in kept)
     )
@@ -87,6 +87,8 @@ def plan_release(
     others: OtherBuilds,
     card: Card,
     read: Callable[[Path], LocalFile] = LocalFile.of,
+    *,
+    keep: bool = False,
 ) -> ReleasePlan:
     """The changes after which the branch has the builds and the card.
 
@@ -96,6 +98,7 @@ def plan_release(
         others: What happens to its other builds.
         card: The card.
         read: Hashes the card's images.
+        keep: Whether benchmarks that the folder does not have stay.
     """
     wanted: dict[str, bytes | LocalFile] = {
         **builds.files,
@@ -103,7 +106,7 @@ def plan_release(
         CARD_FILE: card.text.encode(),
     }
     replaced = tuple(f"{BUILD_FOLDER}/{name}/" for name in builds.builds)
-    ours = [path for path in sorted(remote.files) if path.startswith(replaced) or _is_benchmark(path)]
+    ours = [path for path in sorted(remote.files) if path.startswith(replaced) or (not keep and _is_benchmark(path))]
     folders = [f"{BUILD_FOLDER}/{name}/" for name in others.removed]
     changed = {path: content for path, content in wanted.items() if not same_file(remote.files.get(path), content)}
     gone = [path for path in ours if path not in wanted]
@@ -139,19 +142,18 @@ def _without_sources(others: Mapping[str, Variant | None], workspace: Workspace 
     return [name for name, variant in others.items() if variant is not None and _kind(variant)[0] not in here]
 
 
-def _refuse_loss(
-    others: Mapping[str, Variant | None], builds: LocalBuilds, workspace: Workspace | None, where: str
-) -> None:
-    """Raise if the upload would remove a build that `build.toml` lists and nothing here replaces."""
-    if workspace is None:
-        return
-    listed = {(source.framework, backend) for source in workspace.sources for backend in source.backends}
-    missing = listed - {_kind(build.variant) for build in builds.builds.values()}
-    lost = [name for name, variant in others.items() if variant is not None and _kind(variant) in missing]
+def _refuse_loss(going: Mapping[str, Variant | None], workspace: Workspace | None, where: str) -> None:
+    """Raise if a build would go that the folder's `build.toml` does not rule out: another machine may have made it."""
+    listed = (
+        {(source.framework, backend) for source in workspace.sources for backend in source.backends}
+        if workspace
+        else ()
+    )
+    lost = [name for name, variant in going.items() if variant is None or workspace is None or _kind(variant) in listed]
     if lost:
         raise RequestError(
-            f"{where} has builds that build.toml lists and this folder does not have: {', '.join(lost)}. Give "
-            "--keep-variants to keep them, or --remove-variants to remove them."
+            f"{where} has builds that this folder does not have: {', '.join(lost)}. Give --keep-variants to keep them, "
+            "or --remove-variants to remove them."
         )
 
 

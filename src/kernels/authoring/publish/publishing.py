@@ -55,7 +55,7 @@ class Publishing:
         repo_id: The repository.
         branch: The branch.
         create_pr: Open a pull request instead of changing the branch.
-        keep_variants: Keep the branch's other builds.
+        keep_variants: Keep the branch's other builds and benchmarks.
         remove_variants: Remove them.
         replace_card: Replace a card that was edited on the Hub.
         say: Called with a line for each step.
@@ -115,7 +115,7 @@ class Publishing:
             else self._page(main, self.client.files_at(self.repo_id, main, [CARD_FILE]).get(CARD_FILE)),
         )
         card = make_card(facts, self.builds.template, self.builds.readme, published, replace=self.replace_card)
-        return _Prepared(others, card, plan_release(self.builds, remote, others, card))
+        return _Prepared(others, card, plan_release(self.builds, remote, others, card, keep=self.keep_variants))
 
     def _kept_facts(self, others: OtherBuilds, remote: RemoteBranch) -> dict[str, BuildFact]:
         """The builds that stay, with their metadata, for the card."""

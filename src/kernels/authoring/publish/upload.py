@@ -46,8 +46,8 @@ def upload_kernel(
     """Publish a folder's builds on a Hub, in one commit.
 
     Everything is checked before anything is sent, without running the folder's code. A build on the branch that is not
-    in the folder is removed if the folder has another build for its backend, or `build.toml` no longer lists it. It
-    stays if no `build.toml` here has sources of its framework. A missing repository or branch is created, and has no
+    in the folder is removed if `build.toml` no longer lists its backend. It stays if no `build.toml` here has sources
+    of its framework. About others the caller decides. A missing repository or branch is created, and has no
     builds until the commit. Run an interrupted upload again: only what the Hub does not have is sent. If someone else
     commits to other files meanwhile, the builds are published on top of that.
 
@@ -57,9 +57,10 @@ def upload_kernel(
         branch: The branch. Default: `general.hub.branch` of that `build.toml`, else `v<version>` of the builds.
         private: Whether a new repository is private.
         create_pr: Open a pull request against the branch instead of changing it.
-        keep_variants: Keep the branch's other builds, such as those from another machine.
-        remove_variants: Remove all of the branch's other builds. By default the upload is refused if that would remove
-            the only build for a backend that `build.toml` lists.
+        keep_variants: Keep the branch's other builds, such as those from another machine or for another version of
+            Torch, and its other benchmarks.
+        remove_variants: Remove all of the branch's other builds. By default the upload is refused if it would remove
+            one for a backend that `build.toml` lists, or if there is no `build.toml`.
         build: First build what this machine can build.
         check: Whether stale builds, and builds that fail `kernels check --static`, are refused.
         replace_card: Whether the folder's `CARD.md` or `README.md` replaces a page that was edited on the Hub.
@@ -77,7 +78,7 @@ def upload_kernel(
         InvalidVariant, InvalidMetadata, InvalidRepository, DigestMismatch: A build is not valid.
         MissingPythonDependency: There are native files and what reads them is not installed.
         BuildError: A build failed.
-        HubUnavailable: The Hub did not answer, or the connection broke.
+        HubUnavailable: The Hub did not answer, or the connection broke; `NotInCache` with `HF_HUB_OFFLINE=1`.
         RepositoryNotFound, RevisionNotFound: The target of a pull request does not exist.
     """
     say = report or (lambda line: None)
