@@ -321,11 +321,8 @@ def test_a_file_of_hashes_is_kept_in_step(hub: TestHub, lock: Run, project: Path
     assert (done.exit_code, "added" in done.stdout, "1 build" in done.stdout) == (1, True, True)
 
 
-@pytest.mark.parametrize(
-    "options", [["--rehash"], ["--upgrade"], ["--upgrade-repo", "acme/relu"]], ids=lambda it: it[0]
-)
 def test_a_hash_that_is_not_that_of_what_is_listed_is_reported_and_stays_until_it_is_told_to_go(
-    hub: TestHub, lock: Run, project: Path, options: list[str]
+    hub: TestHub, lock: Run, project: Path
 ) -> None:
     hub.make_repo()
     lock(project, "--hashes")
@@ -343,11 +340,12 @@ def test_a_hash_that_is_not_that_of_what_is_listed_is_reported_and_stays_until_i
         variant["hash"].removeprefix("sha256-")[:12],
     ]
     assert f"kernels lock {project} --rehash" in done.stdout
-    assert "Nothing was written. To accept what is listed now: kernels lock --rehash" in failed(
-        lock(project, "--hashes")
-    )
+    for options in (["--hashes"], ["--upgrade"], ["--upgrade-repo", "acme/relu"]):
+        assert "Nothing was written. To accept what is listed now: kernels lock --rehash" in failed(
+            lock(project, *options)
+        )
     assert beside.read_bytes() == wrong
-    assert lock(project, *options).exit_code == 0
+    assert lock(project, "--rehash").exit_code == 0
     assert beside.read_bytes() == right
     assert lock(project, "--check", "--hashes").exit_code == 0
 

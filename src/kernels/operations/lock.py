@@ -138,7 +138,8 @@ def lock_project(
         lock_file: Its lock, else the one beside its pyproject.toml.
         upgrade: Whether to use the current head of every branch, or of which repositories.
         hashes: Whether to also pin the content of builds, and to compare pinned content with the listing. An existing
-            file of hashes is updated without this, and not compared; a damaged one is written anew.
+            file of hashes is updated without this, and compared only for what is upgraded; a damaged one is written
+            anew.
         rehash: The same, but the listing replaces what is pinned.
         trust_remote_code: As for `get_kernel`.
 
@@ -174,8 +175,10 @@ def lock_project(
     if not hashed:
         return Locking(file, before, Lock(pins, {}, str(file)), hashed)
     pinned = {} if before is None else before.hashes
-    anew = set(pinned) if rehash or upgrade is True else {key for key in pinned if key[0] in repositories}
-    content, listed = _hashes(tree.snapshots, pinned, anew, compare=hashes)
+    anew = set(pinned) if rehash else set()
+    # Also what is upgraded: where its commit stays, its content has to.
+    compared = {key for key in pinned if hashes or upgrade is True or key[0] in repositories}
+    content, listed = _hashes(tree.snapshots, pinned, anew, compared)
     return Locking(file, before, Lock(pins, content, str(file)), hashed, listed)
 
 
@@ -186,8 +189,7 @@ def _hashes(
     snapshots: Mapping[tuple[str, str], FoundSnapshot],
     pinned: Mapping[tuple[str, str], Mapping[str, ContentHash]],
     anew: Collection[tuple[str, str]],
-    *,
-    compare: bool,
+    compared: Collection[tuple[str, str]],
 ) -> tuple[_Content, _Content]:
     """The content of every build, as it was pinned, else as it is listed; and what is listed with other content."""
     # For each repository apart, so that it does not depend on another one which of its files are read.
@@ -202,7 +204,7 @@ def _hashes(
         key, variant = build
         known = None if key in anew else pinned.get(key, {}).get(variant)
         kind = SHA256SUM if known is None else known.kind
-        if known is not None and not compare:
+        if known is not None and key not in compared:
             return known, None
         found = snapshots[key]
         listed = listed_hash(found.source, found.snapshot, variant, kind, small[key])
