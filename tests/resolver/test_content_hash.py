@@ -44,9 +44,14 @@ def test_what_is_listed_is_what_is_on_disk(hub: TestHub, kind: str, digest: bool
     assert folder_hash(shutil.copytree(folder, folder.parents[5] / "copy"), kind, large={"_relu.abi3.so"}) == listed
 
 
-def test_it_is_the_hash_of_what_sha256sum_prints(tmp_path: Path) -> None:
-    folder = make_repo(tmp_path, variants={"torch-cpu": FILES}) / "build" / "torch-cpu"
-    command = "find . -type f -printf '%P\\n' | LC_ALL=C sort | xargs -d '\\n' sha256sum | sha256sum"
+def test_it_is_the_hash_of_what_the_command_of_the_documentation_prints(hub: TestHub) -> None:
+    hub.make_repo(variants={"torch-cpu": FILES})
+    source, snapshot = released(hub)
+    folder = source.fetch(snapshot, "torch-cpu")
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "b.cpython-311.pyc").write_bytes(b"bytecode")
+    page = Path(__file__).parents[2] / "docs" / "lock.md"
+    [command] = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("find ")]
     printed = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True)
     if printed.returncode != 0:
         pytest.skip(f"no sha256sum here: {printed.stderr.strip()}")
