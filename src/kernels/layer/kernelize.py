@@ -88,7 +88,8 @@ def kernelize(
 
     Args:
         model: The model; its layers are changed in place.
-        mapping: A mapping for this call alone, as in `register_kernel_mapping`; it comes before all others.
+        mapping: A mapping for this call alone, as in `register_kernel_mapping`; it comes before all others for the same
+            device and range of capabilities. An entry of theirs with a narrower range is still used.
         mode: What the model will be used for. Default: training or inference, by `model.training`.
         device: The device type that the model will run on, with or without an index. Default: each layer's own device:
             that of its parameters, else of its nearest ancestor's.

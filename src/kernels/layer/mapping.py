@@ -125,7 +125,8 @@ def register_kernel_mapping(mapping: KernelMapping, inherit_mapping: bool = True
 class use_kernel_mapping:
     """A context in which a mapping comes before what is registered, for the code that runs in that context only.
 
-    One object can be entered any number of times, by several threads and tasks at once.
+    It comes before entries for the same device and range of capabilities; a registered entry with a narrower range is
+    still used. One object can be entered any number of times, by several threads and tasks at once.
 
     Args:
         mapping: As in `register_kernel_mapping`.
