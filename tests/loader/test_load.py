@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import os
+import pickle
 import py_compile
 import re
 import shutil
@@ -407,6 +408,9 @@ def test_a_failed_import_leaves_no_trace_and_keeps_the_kernels_error(
     with pytest.raises(error, match=message) as caught:
         load_variant(folder, metadata(kernel_id), repo_info=RepoInfo("org/name", "abc"))
     assert type(caught.value) is error or error is KernelImportError
+    if error is KernelImportError:
+        assert traceback.format_exception_only(caught.value)[0].startswith("kernels.errors.KernelImportError: ")
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     said = [str(caught.value), *getattr(caught.value, "__notes__", ())]
     assert any("kernel 'loader-test', variant torch-cpu, of org/name at abc" in each for each in said)
     assert not [name for name in sys.modules if name.startswith(kernel_id)]

@@ -30,6 +30,7 @@ from kernels.loader import registry
 from kernels.loader.dll_folders import dll_folders
 from kernels.loader.registry import (
     FilesGone,
+    ImportRefused,
     KernelLoader,
     KernelPackage,
     LoadedKernel,
@@ -135,7 +136,7 @@ class _PackageLoader(_SourceLoader):
             _call(package, "before_import", package.path, package.metadata)
             super().exec_module(module)
             if sys.modules.get(package.name) is not module:
-                raise _Refused(
+                raise ImportRefused(
                     f"Cannot import the {package}. It removed or replaced itself in `sys.modules[{package.name!r}]`.",
                     name=package.name,
                 )
@@ -158,7 +159,7 @@ class _NativeLoader(ExtensionFileLoader):
         if spec.name.rpartition(".")[2] == namespace:  # the library that registers `torch.ops.<id>`
             owner = take_namespace(namespace, self.path)
             if owner != os.path.realpath(self.path):
-                raise _Refused(
+                raise ImportRefused(
                     f"The {package} registers the Torch namespace {namespace!r}, which {owner} has registered already: "
                     "Torch allows that once in a process. Use that kernel, or load this one in another process."
                 )
@@ -172,10 +173,6 @@ _LOADERS: tuple[tuple[Callable[[str, str], Any], list[str]], ...] = (
     (_NativeLoader, EXTENSION_SUFFIXES),
     (_SourceLoader, SOURCE_SUFFIXES),
 )
-
-
-class _Refused(KernelImportError):
-    """An error of this package about an import: `all_or_nothing` raises it as it is."""
 
 
 class _SelfImports(ast.NodeTransformer):
@@ -222,7 +219,7 @@ def all_or_nothing(package: KernelPackage) -> Iterator[None]:
     except BaseException as error:  # also `sys.exit`: a failed import leaves no trace
         for name in _modules_of(package) - before:
             sys.modules.pop(name, None)
-        if isinstance(error, (_Refused, FilesGone, GeneratorExit)):
+        if isinstance(error, (ImportRefused, GeneratorExit)):
             raise
         reason = f"{_reason(error)}{_place(package, error)}"
         _log.info("Cannot import the %s: %s", package, reason)
@@ -298,6 +295,6 @@ def _call(package: KernelPackage, stage: str, *args: object) -> None:
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
-        raise _Refused(
+        raise ImportRefused(
             f"Cannot import the {package}: {_reason(error)}{_place(package, error)}", name=package.name
         ) from error

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from kernels.support.html_table import TableList
 
 __all__ = [
     "FilesGone",
+    "ImportRefused",
     "KernelLoader",
     "KernelPackage",
     "LoadedKernel",
@@ -37,6 +38,9 @@ __all__ = [
     "packages",
     "take_namespace",
 ]
+
+
+_Error = TypeVar("_Error", bound=KernelImportError)
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,23 @@ class LoadedKernelList(TableList[LoadedKernel]):
         return (item.metadata.name, repository, revision, variant, item.module.__name__)
 
 
-class FilesGone(KernelImportError):
+def _shown_as_public(cls: type[_Error]) -> type[_Error]:
+    """An error with the name of its public class, which tracebacks show."""
+    for name in ("__module__", "__name__", "__qualname__"):
+        setattr(cls, name, getattr(KernelImportError, name))
+    return cls
+
+
+@_shown_as_public
+class ImportRefused(KernelImportError):
+    """An error of this package about an import; pickled it is a plain `KernelImportError`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (KernelImportError, *tuple(super().__reduce__())[1:])
+
+
+@_shown_as_public
+class FilesGone(ImportRefused):
     """A file that the snapshot lists is no longer on disk."""
 
 
