@@ -133,10 +133,7 @@ def check_backends() -> Findings:
         if name == host:
             continue  # a problem of the registry
         if name in every or name in offered:
-            found.problem(
-                f"Backend {shown} is disabled by KERNELS_DISABLE_BACKENDS.",
-                "Take it out of the variable, unless that is meant.",
-            )
+            found.note(f"Backend {shown} is disabled by KERNELS_DISABLE_BACKENDS.", "To use it, remove it from there.")
         else:
             hint = did_you_mean(name, [*active, *every, *offered]).strip()
             found.problem(
