@@ -292,7 +292,7 @@ ADVICE = [
     (CUDA, ["torch-stable-abi210-cu128-x86_64-linux"], "with Torch 2.10 or newer."),
     (CUDA, ["torch29-cu129-x86_64-linux"], "with cuda 12.9."),
     (CUDA, ["tvm-ffi01-cu128-x86_64-linux"], "with tvm-ffi 0.1."),
-    (CUDA, ["torch28-cu130-x86_64-linux", "torch-rocm"], "Try a machine with rocm."),
+    (CUDA, ["torch28-cu130-x86_64-linux", "torch-rocm"], "Try an environment with Torch 2.8 and cuda 13.0."),
     (
         CUDA,
         ["torch-cpu", "torch-rocm"],
@@ -300,7 +300,7 @@ ADVICE = [
     ),
     (CUDA, ["torch28-cpu-x86_64-linux", "torch-rocm"], "Try a machine with rocm."),
     (CUDA, ["torch28-cpu-x86_64-linux"], "ask its publisher for a build that suits."),
-    (CUDA, ["torch28-cu130-x86_64-linux"], "ask its publisher"),
+    (CUDA, ["torch29-cu130-x86_64-windows"], "ask its publisher"),
     (CUDA, ["rubbish"], "ask its publisher"),
 ]
 

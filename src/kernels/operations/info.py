@@ -20,6 +20,7 @@ from kernels.resolver.build_choice import (
     choose_build,
     choose_from_sources,
     how_to_mirror,
+    metadata_for_advice,
     misfit,
     other_version,
 )
@@ -280,14 +281,14 @@ def what_helps(choice: BuildChoice, *, here: bool) -> list[str]:
     mirrored = how_to_mirror(choice, resolution.target)
     if mirrored is not None:
         return [advice(resolution, here=here), mirrored]
+    context = msgspec.structs.replace(
+        _context(Sources(choice.source), NO_LOCK), backend=resolution.backend, target=resolution.target
+    )
     if not choice.source.user_owned:
-        context = msgspec.structs.replace(
-            _context(Sources(choice.source), NO_LOCK), backend=resolution.backend, target=resolution.target
-        )
         other = other_version(context, choice.found)
         if other is not None:
             return [other]
-    return [advice(resolution, here=here)]
+    return [advice(resolution, here=here, read=metadata_for_advice(context, choice))]
 
 
 def is_path(kernel: str | os.PathLike[str]) -> bool:

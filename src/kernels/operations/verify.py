@@ -24,7 +24,7 @@ from kernels.models.snapshot import Heads, Snapshot
 from kernels.operations.open_sources import open_sources
 from kernels.operations.verify_report import NOT_PINNED, BuildReport, report_on_folder
 from kernels.resolver.active_lock import active_lock
-from kernels.resolver.build_choice import choose_build, misfit
+from kernels.resolver.build_choice import choose_build, metadata_for_advice, misfit
 from kernels.resolver.content_hash import build_hash
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
@@ -172,7 +172,7 @@ def _chosen(
     if not all_variants:
         choice = choose_build(context, found, every=True)
         if choice.best is None:
-            error = no_suitable_build(str(requirement), choice.resolution)
+            error = no_suitable_build(str(requirement), choice.resolution, read=metadata_for_advice(context, choice))
             raise error.reworded(f"{error}\nAll builds are verified with --all-variants.")
         names = [choice.best]
     hashes = None

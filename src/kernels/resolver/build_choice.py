@@ -44,6 +44,7 @@ from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, unverified
 
 if TYPE_CHECKING:
+    from kernels.resolver.smallest_change import ReadMetadata
     from kernels.resolver.verdicts import Verdict
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "choose_build",
     "choose_from_sources",
     "how_to_mirror",
+    "metadata_for_advice",
     "misfit",
     "no_build_error",
     "other_version",
@@ -311,13 +313,40 @@ def no_build_error(
     from kernels.resolver.no_suitable_build import no_suitable_build
 
     here_too = context.target == Target.current()
-    error = no_suitable_build(_called(choice), choice.resolution, here=here_too)
+    error = no_suitable_build(
+        _called(choice), choice.resolution, here=here_too, read=metadata_for_advice(context, choice)
+    )
     if not snapshot.builds and not source.user_owned:
         error = of_hub(error, "RemoteEntryNotFoundError")
     hint = _LOCAL_HINT if source.user_owned else how_to_mirror(choice, context.target)
     if hint is None and advice:
         hint = other_version(context, found)
     return error.reworded(f"{error}\n{hint}") if hint else error
+
+
+def metadata_for_advice(context: ResolveContext, choice: BuildChoice) -> ReadMetadata | None:
+    """What reads a build's metadata for advice, of some builds; None where architectures do not count.
+
+    Args:
+        context: What the choice was made with.
+        choice: The choice, without a best build.
+    """
+    rule = choice.found.signing_rule(context)
+    read: dict[str, Metadata | KernelsError | None] = dict(choice.metadata)
+
+    def read_one(name: str) -> Metadata | KernelsError | None:
+        if name not in read and len(read) - len(choice.metadata) >= _HINT_READ:
+            return _too_many(_HINT_READ)
+        if name not in read:
+            try:
+                read[name] = read_metadata(choice.source, choice.snapshot, name, rule)
+            except (InvalidMetadata, UntrustedSignature) as error:
+                read[name] = error
+            except (OSError, ValueError):
+                read[name] = None  # advice is not worth another error
+        return read[name]
+
+    return read_one if context.check_arch else None
 
 
 def how_to_mirror(choice: BuildChoice, target: Target) -> str | None:

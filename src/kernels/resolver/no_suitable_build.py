@@ -6,6 +6,7 @@ from kernels import backends
 from kernels.errors import NoSuitableBuild, UnsupportedArch
 from kernels.resolver.rejection import RejectionKind
 from kernels.resolver.selection import Resolution, name_misfits
+from kernels.resolver.smallest_change import ReadMetadata, smallest_changes, suits, torch_for, unnamed_version
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.support.formatting import format_names, format_text
 
@@ -13,16 +14,21 @@ __all__ = ["advice", "explain", "no_suitable_build"]
 
 #: How many variants an error message lists before it only counts them.
 _LISTED = 20
+#: How many builds, and devices, are tried for advice.
+_TRIED = 16
 _ASK = "Build the kernel yourself, or ask its publisher for a build"
 
 
-def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) -> NoSuitableBuild:
+def no_suitable_build(
+    asked: str, resolution: Resolution, *, here: bool = True, read: ReadMetadata | None = None
+) -> NoSuitableBuild:
     """The error for a kernel without a suitable build: `UnsupportedArch` if only the architecture does not match.
 
     Args:
         asked: The requirement, such as `org/name version 1`.
         resolution: The result, without an accepted variant.
         here: Whether the target is this machine.
+        read: Reads the metadata of a build, for the advice.
 
     Example:
         >>> from kernels import Target
@@ -34,10 +40,10 @@ def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) 
         Try a machine with cuda.
     """
     kind = UnsupportedArch if resolution.rejects_for(RejectionKind.ARCH) else NoSuitableBuild
-    return kind(explain(asked, resolution, here=here))
+    return kind(explain(asked, resolution, here=here, read=read))
 
 
-def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
+def explain(asked: str, resolution: Resolution, *, here: bool = True, read: ReadMetadata | None = None) -> str:
     """Why no build suits: the requirement, the target, every variant with its reason, and what to try next."""
     where = f"{resolution.target}, backend {resolution.backend}"
     if not resolution.decisions:
@@ -47,15 +53,16 @@ def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
     lines += [f"  {format_text(each.variant.variant_str, 80)}: {each.reason}" for each in rejected[:_LISTED]]
     if len(rejected) > _LISTED:
         lines.append(f"  … and {len(rejected) - _LISTED} more")
-    return "\n".join([*lines, advice(resolution, here=here)])
+    return "\n".join([*lines, advice(resolution, here=here, read=read)])
 
 
-def advice(resolution: Resolution, *, here: bool = True) -> str:
+def advice(resolution: Resolution, *, here: bool = True, read: ReadMetadata | None = None) -> str:
     """What to try where no build suits. Whether another version has one that does, is not said: that is looked up.
 
     Args:
         resolution: The result, without an accepted variant.
         here: Whether the target is this machine.
+        read: Reads the metadata of a build, so that no change is named with which its architectures do not suit.
 
     Example:
         >>> from kernels import Target
@@ -65,45 +72,38 @@ def advice(resolution: Resolution, *, here: bool = True) -> str:
     """
     if resolution.rejects_for(RejectionKind.NOT_MIRRORED):
         return "The mirror's origin has a build that suits by its name."
-    target, backend = resolution.target, backends.get(resolution.backend)
-    arch_rejected = resolution.rejects_for(RejectionKind.ARCH)
-    if arch_rejected:
-        parts = [f"{_ASK} that covers it."]
-        if here and len(target.backend_devices(backend.name)) > 1:
+    target, backend = resolution.target, resolution.backend
+    changes = smallest_changes(resolution, read)
+    uncovering = [each.variant.variant_str for each in resolution.rejected if each.kind is RejectionKind.ARCH]
+    if uncovering:
+        parts = [f"Try an environment with {changes}." if changes else f"{_ASK} that covers it."]
+        others = [each.index for each in target.backend_devices(backend) if each != resolution.device]
+        if here and any(suits(resolution, uncovering[:_TRIED], read, device=each) for each in others[:_TRIED]):
             parts.insert(0, "Try another device with `device=`.")
         if here:
             parts.append("If the declared architectures are known to be incomplete, try `check_arch=False`.")
         return " ".join(parts)
-    variants = [each.variant for each in resolution.rejected if isinstance(each.variant, Variant)]
-    own = any(each.backend == backend.name for each in variants)
-    if own and target.torch is not None and backend.name not in target.torch_backends:
+    if changes == torch_for(backend):
         return (
-            f"Try a Torch that is built for {backend.name}, or import the package that adds its device to this one; "
-            f"`kernels backends check {backend.name}` says more."
+            f"Try {changes}, or import the package that adds its device to this one; "
+            f"`kernels backends check {backend}` says more."
         )
-    # What would suit if one thing were different: variants that fail only one check.
-    single: dict[str, set[str]] = {}
-    for variant in variants:
-        failing = [each.kind for each in name_misfits(variant, target, backend)]
-        if failing == [RejectionKind.FRAMEWORK] and variant.framework_version is not None:
-            newer = " or newer" if variant.kind == "torch-stable-abi" else ""
-            name = "tvm-ffi" if variant.kind == "tvm-ffi" else "Torch"
-            single.setdefault("framework", set()).add(f"{name} {variant.framework_version}{newer}")
-        elif failing == [RejectionKind.ACCELERATOR]:
-            single.setdefault("accelerator", set()).add(f"{backend.name} {variant.accelerator_version}")
-    wishes = [format_names(sorted(options), " or ") for options in single.values()]
-    if wishes:
-        return f"Try an environment with {'; or '.join(wishes)}."
+    if changes:
+        return f"Try an environment with {changes}."
+    variants = [each.variant for each in resolution.rejected if isinstance(each.variant, Variant)]
     # Another backend of this machine, its processor above all: a build for it fits, or is for another system or Torch.
-    at_hand = {
-        each.backend
-        for each in variants
-        if each.backend in target.backends
-        and each.backend != backend.name
-        and not any(name_misfits(each, target, backends.get(each.backend)))
-    }
-    elsewhere = {each.backend for each in variants} - {backend.name, UNIVERSAL} - set(target.backends)
-    tries = [f'the build for {name} with `backend="{name}"` (`--backend {name}`)' for name in sorted(at_hand)]
+    at_hand: dict[str, list[str]] = {}
+    for each in variants:
+        here_too = each.backend in target.backends and each.backend != backend
+        if here_too and not any(name_misfits(each, target, backends.get(each.backend))):
+            at_hand.setdefault(each.backend, []).append(each.variant_str)
+    fitting = [name for name in sorted(at_hand) if suits(resolution, at_hand[name][:_TRIED], read, backend=name)]
+    elsewhere = {each.backend for each in variants} - {backend, UNIVERSAL} - set(target.backends)
+    tries = [f'the build for {name} with `backend="{name}"` (`--backend {name}`)' for name in fitting]
     if elsewhere:
         tries.append(f"a machine with {format_names(sorted(elsewhere), ' or ')}")
-    return f"Try {', or '.join(tries)}." if tries else f"{_ASK} that suits."
+    unnamed = unnamed_version(resolution)
+    parts = [unnamed] if unnamed else []
+    if tries or not unnamed:
+        parts.append(f"Try {', or '.join(tries)}." if tries else f"{_ASK} that suits.")
+    return " ".join(parts)

@@ -17,7 +17,7 @@ from kernels.support.version import MajorMinor
 if TYPE_CHECKING:
     from kernels.resolver.target import Target
 
-__all__ = ["target_in", "text_of"]
+__all__ = ["target_in", "text_of", "usual_abi"]
 
 _EXAMPLE = "torch2.9-cu128-x86_64-linux+sm_90"
 _FORM = "torch<version>-<accelerator>-<cpu>-<os>"
@@ -63,7 +63,7 @@ def target_in(text: str, make: type[Target], processor: Callable[[str], str]) ->
     torch = match["torch"]
     abi = None
     if torch is not None and system == "linux":
-        abi = match["abi"] == "cxx11" if match["abi"] else _usual_abi(torch)
+        abi = match["abi"] == "cxx11" if match["abi"] else usual_abi(torch)
     return make(
         os=system,
         cpu=processor(match["processor"]),
@@ -123,7 +123,7 @@ def text_of(target: Target) -> str:
     parts = []
     if target.torch is not None:
         parts.append(f"torch{_minor(target.torch)}")
-        if target.os == "linux" and target.cxx11_abi is not None and target.cxx11_abi != _usual_abi(target.torch):
+        if target.os == "linux" and target.cxx11_abi is not None and target.cxx11_abi != usual_abi(target.torch):
             parts.append("cxx11" if target.cxx11_abi else "cxx98")
     if target.tvm_ffi is not None:
         parts.append(f"tvm-ffi{_minor(target.tvm_ffi)}")
@@ -143,8 +143,16 @@ def text_of(target: Target) -> str:
     return "-".join([*parts, target.cpu, system]) + "".join(archs)
 
 
-def _usual_abi(torch: str) -> bool:
-    """Torch's Linux packages have the new C++ ABI since 2.7 (release notes of PyTorch 2.7)."""
+def usual_abi(torch: str) -> bool:
+    """Whether Torch's Linux packages of a version have the new C++ ABI: since 2.7 (release notes of PyTorch 2.7).
+
+    Args:
+        torch: The version.
+
+    Example:
+        >>> usual_abi("2.6"), usual_abi("2.13")
+        (False, True)
+    """
     version = MajorMinor.parse(torch)
     return version is None or version >= (2, 7)
 
