@@ -62,7 +62,7 @@ class CarriedMirror:
         progress: Receives the progress.
 
     Raises:
-        RequestError: It contains other files, or the cache. Nothing was changed.
+        RequestError: It contains other files, or the cache, or is signed and there is no key. Nothing was changed.
         StoreError: It cannot be written. Nothing was changed.
     """
 

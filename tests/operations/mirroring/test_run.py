@@ -18,8 +18,10 @@ import msgspec
 import pytest
 from hub import TestHub
 
+from kernels import download_kernels
 from kernels.errors import RequestError, StoreError
 from kernels.mirror.archive import unpack
+from kernels.mirror.signing import Ed25519Signer
 from kernels.mirror.stores.folder import FolderStore
 from kernels.mirror.stores.opening import open_store
 from kernels.models.lockfile import Lock, Pin
@@ -77,6 +79,37 @@ def test_the_mirror_has_every_build_as_it_was_published(hub: TestHub, place: Pat
     top = MirrorDocument.parse((place / "mirror.json").read_bytes(), "mirror.json").mirror("mirror.json")
     assert {name: each.versions for name, each in top.repositories.items()} == {"acme/relu": (1,)}
     assert FolderStore(place).size("mirror.json") is not None
+
+
+@pytest.mark.parametrize("keys", [False, True])
+def test_a_run_without_the_key_of_a_signed_mirror_changes_nothing(
+    hub: TestHub, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: bool
+) -> None:
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    key = tmp_path / "key.pem"
+    key.write_bytes(ed25519.Ed25519PrivateKey.generate().private_bytes(*form))
+    hub.make_repo("acme/relu")
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+    monkeypatch.setenv("KERNELS_HUB", "hub")
+    if keys:
+        monkeypatch.setenv("KERNELS_MIRROR_KEYS", Ed25519Signer(key).name)
+    run(place, "acme/relu", sign_key=key)
+    before = state(place)
+    hub.make_repo("acme/gelu")
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"extra.py": "changed = True\n"}})
+    for write in (
+        lambda: run(place, "acme/relu", "acme/gelu"),
+        lambda: run(place, "acme/relu", repair=True),
+        lambda: download_kernels(["acme/gelu"], version=1, to=place),
+    ):
+        with pytest.raises(RequestError, match=r"name the key \(--sign-key FILE\). Nothing was changed"):
+            write()
+        assert state(place) == before
+    assert run(place, "acme/gelu", dry_run=True).builds  # it writes nothing
+    assert not run(place, "acme/relu", "acme/gelu", sign_key=key).failures
 
 
 def test_a_second_run_asks_for_the_branches_alone_and_writes_nothing(hub: TestHub, place: Path) -> None:

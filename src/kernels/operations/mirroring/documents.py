@@ -59,6 +59,15 @@ class MirrorDocuments:
         """
         return self._read(MIRROR_FILE, _as_mirror)[0]
 
+    def check_signer(self) -> None:
+        """Raise if this mirror's documents must be signed, and nothing signs them: before anything is written.
+
+        Raises:
+            RequestError: The index of the mirror is signed, or `KERNELS_MIRROR_KEYS` is set, and there is no signer.
+        """
+        self._read(MIRROR_FILE, _as_mirror)
+        self._check_signer(MIRROR_FILE)
+
     def repository(self, repo_id: str) -> RepositoryIndex | None:
         """The index of a repository; None if there is none."""
         return self._read(index_path(repo_id), _as_repository(repo_id, None))[0]
@@ -158,6 +167,10 @@ class MirrorDocuments:
         raise StoreError(f"{self._store.url}/{path} is changed by other writers all the time. Try again later.")
 
     def _check_readable(self, path: str, document: MirrorDocument) -> None:
+        self._check_signer(path)
+        check_signatures(document, f"What would be written to {self._store.url}/{path}", settings.mirror_keys())
+
+    def _check_signer(self, path: str) -> None:
         keys, signers = settings.mirror_keys(), self._signers.get(path)
         if signers and self._signer is None:
             raise RequestError(
@@ -169,7 +182,6 @@ class MirrorDocuments:
                 f"KERNELS_MIRROR_KEYS requires a signature of {format_names(keys, limit=3)}, and nothing signs what is "
                 f"written to {self._store.url}: name the key (--sign-key FILE). Nothing was written."
             )
-        check_signatures(document, f"What would be written to {self._store.url}/{path}", keys)
 
 
 def _as_mirror(document: MirrorDocument, where: str) -> MirrorIndex:

@@ -72,7 +72,8 @@ def mirror(request: MirrorRequest, progress: MirrorProgress | None = None) -> Mi
         What the mirror has now, and what could not be taken.
 
     Raises:
-        RequestError: An argument is invalid, or the place has other files. Nothing was changed.
+        RequestError: An argument is invalid, or the place has other files, or is signed and there is no key. Nothing
+            was changed.
         LockError: A lockfile cannot be read.
         HubUnavailable: The mirror cannot be read.
         StoreError: The mirror or the cache cannot be written. What was sent before stays, and is not sent again.
@@ -107,7 +108,7 @@ class PlannedMirroring:
         progress: Receives the progress.
 
     Raises:
-        RequestError: The place has other files. Nothing was changed.
+        RequestError: The place has other files, or is signed and there is no key. Nothing was changed.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class _Run:
 
     def open(self) -> None:
         """Read the mirror's index, or see that nothing else is there."""
-        self._state.open()
+        self._state.open(writing=not self._request.dry_run)
 
     def take_requested(self, work: Path | None) -> MirrorResult:
         """Take what the request names; without a work folder, only plan it."""

@@ -48,15 +48,20 @@ class MirrorState:
         self._indexes: OrderedDict[tuple[str, str | None], RepositoryIndex | None] = OrderedDict()
         self._listed: dict[str, MirroredRepository] = {}
 
-    def open(self) -> None:
+    def open(self, *, writing: bool = True) -> None:
         """Read the mirror's index, or see that nothing else is there.
 
+        Args:
+            writing: Whether documents will be written: those of a signed mirror need a signer.
+
         Raises:
-            RequestError: The place has other files.
+            RequestError: The place has other files; or it must be signed, and nothing signs it.
         """
         self.index = self.documents.mirror()
         if self.index is None:
             _check_empty(self.store)
+        if writing:
+            self.documents.check_signer()
 
     def known(self, repo_id: str, commit: str | None) -> RepositoryIndex | None:
         """The index of a repository, or the document of a commit."""
