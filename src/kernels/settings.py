@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -143,7 +144,7 @@ def hub_folders() -> tuple[Path, ...]:
 
 
 def hub_token(url: str | None = None) -> str | None:
-    """The token for a URL in `KERNELS_HUB`: it is sent to no other, and huggingface_hub's own token is not sent there.
+    """The token for a URL in `KERNELS_HUB`: it is sent to no other, and is used there before huggingface_hub's own.
 
     White space around it is removed: a secret that is mounted as a file ends with a line break. An error about it does
     not show it.
@@ -222,6 +223,9 @@ def token_source(address: str) -> str:
         'KERNELS_HUB_TOKEN, with KERNELS_HUB set to that URL'
     """
     if address == str(_huggingface_hub().ENDPOINT).rstrip("/"):
+        with suppress(RequestError):  # of an address that is not valid
+            if HubAddress("http", address) in hub_addresses():
+                return "KERNELS_HUB_TOKEN, or HF_TOKEN"
         return "HF_TOKEN, or the one that `hf auth login` stored"
     return "KERNELS_HUB_TOKEN, with KERNELS_HUB set to that URL"
 

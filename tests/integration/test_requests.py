@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hub import TestHub
 
-from kernels import __version__, download_kernels, get_kernel, has_kernel, install_kernel
+from kernels import __version__, download_kernels, get_kernel, has_kernel, install_kernel, settings
 from kernels.api import KernelRequest, get_kernels
 from kernels.cli.lock import lock
 from kernels.models.lockfile import Lock
@@ -266,6 +266,36 @@ def test_the_token_of_one_hub_is_not_sent_to_another(hub: TestHub, monkeypatch: 
     hub.make_repo("acme/gelu")
     get_kernel("acme/gelu", version=1)
     assert hub.requests[-1].headers["authorization"] == "Bearer for-this-hub"
+
+
+def test_the_token_for_a_url_is_sent_there_also_if_the_url_is_huggingface_hubs_own(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    from kernels.authoring.publish.hub_client import open_hub
+
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", False)
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    hub.make_repo("acme/relu")
+    hub.make_repo("acme/gelu")
+    hub.make_repo("acme/silu")
+
+    def tokens(repo_id: str) -> set[str | None]:
+        hub.clear()
+        get_kernel(repo_id, version=1)
+        return {asked.headers.get("authorization") for asked in hub.requests}
+
+    assert tokens("acme/relu") == {"Bearer hf_secret"}
+    assert settings.token_source(hub.url) == "KERNELS_HUB_TOKEN, or HF_TOKEN"
+    monkeypatch.setenv("KERNELS_HUB_TOKEN", "for-this-hub")
+    assert tokens("acme/gelu") == {"Bearer for-this-hub"}
+    assert open_hub().token == "for-this-hub"
+    monkeypatch.setenv("KERNELS_HUB", "hub")
+    assert tokens("acme/silu") == {"Bearer hf_secret"}
+    assert open_hub().token == "hf_secret"
+    assert settings.token_source(hub.url).startswith("HF_TOKEN")
 
 
 def test_a_listing_of_several_pages_is_read_to_its_end(hub: TestHub) -> None:

@@ -90,9 +90,11 @@ def certain_authorization(endpoint: str) -> dict[str, str] | None:
     Args:
         endpoint: The Hub's URL.
     """
-    token = settings.plain_hf_token() if _is_own(endpoint) else settings.hub_token(endpoint) or ""
-    if token is None:
-        return None
+    token = settings.hub_token(endpoint)
+    if token is None and _is_own(endpoint):
+        token = settings.plain_hf_token()
+        if token is None:
+            return None
     return {"authorization": f"Bearer {token}"} if token else {}
 
 
@@ -143,7 +145,7 @@ def _checked(endpoint: str, headers: dict[str, str]) -> dict[str, str]:
 
 
 def _token(endpoint: str) -> str | bool | None:
-    return None if _is_own(endpoint) else settings.hub_token(endpoint) or False
+    return settings.hub_token(endpoint) or (None if _is_own(endpoint) else False)
 
 
 def _is_own(endpoint: str) -> bool:

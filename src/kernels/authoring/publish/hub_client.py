@@ -377,10 +377,9 @@ def same_file(remote: tuple[int, str] | None, content: bytes | LocalFile) -> boo
 def _token(address: str) -> str | None:
     from huggingface_hub import constants, get_token
 
-    if address == str(constants.ENDPOINT).rstrip("/"):
-        return get_token()
     # A token is sent only to the Hub it was made for.
-    return settings.hub_token(address)
+    token = settings.hub_token(address)
+    return get_token() if token is None and address == str(constants.ENDPOINT).rstrip("/") else token
 
 
 def _status(error: BaseException) -> int:
