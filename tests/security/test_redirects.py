@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from hub import TestHub
@@ -17,6 +18,7 @@ from hub import TestHub
 from kernels import get_kernel, install_kernel
 from kernels.errors import HubUnavailable, InvalidRepository, KernelsError
 from kernels.sources import safe_urls, send_request
+from kernels.sources.http_client import MAX_FILE_REDIRECTS, MAX_HTTP_REDIRECTS
 
 TOKEN = "hf_0123456789abcdef0123456789abcdef"
 
@@ -140,7 +142,24 @@ def test_redirects_of_a_file_end(served: TestHub, location: str) -> None:
     served.send_raw("layers.py", answer)
     with pytest.raises(HubUnavailable, match=r"layers\.py"):
         install_kernel("acme/relu", version=1)
-    assert served.count("layers.py") <= 6
+    assert served.count("layers.py") <= MAX_FILE_REDIRECTS + 1
+
+
+@pytest.mark.parametrize("redirects", [MAX_HTTP_REDIRECTS, MAX_HTTP_REDIRECTS + 1])
+def test_as_many_redirects_within_a_repository_are_followed_as_are_allowed(served: TestHub, redirects: int) -> None:
+    with urlopen(f"{served.url}/api/kernels/acme/relu/refs") as opened:
+        refs = opened.read()
+
+    again = (
+        f"HTTP/1.1 302 Found\r\nLocation: {served.url}/api/kernels/acme/relu/refs?again\r\nContent-Length: 0\r\n\r\n"
+    )
+    served.send_raw("/refs", again.encode(), times=redirects)
+    served.send_raw("/refs", b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(refs), refs))
+    if redirects <= MAX_HTTP_REDIRECTS:
+        assert install_kernel("acme/relu", version=1).is_dir()
+    else:
+        with pytest.raises(HubUnavailable, match="too many redirects"):
+            install_kernel("acme/relu", version=1)
 
 
 def test_the_body_of_a_redirect_is_not_read(served: TestHub) -> None:

@@ -252,7 +252,7 @@ class HttpClient:
         """
         own: dict[str, str] | None = None
         try:
-            for _ in range(MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS):
+            for _ in range((MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS) + 1):
                 early = take_in_flight(url, self._decisive(headers) if own is None else own)
                 if early is not None:
                     response = early.response()
