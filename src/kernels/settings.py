@@ -232,15 +232,25 @@ def token_source(address: str) -> str:
 
 def _huggingface_hub() -> Any:
     """huggingface_hub's own settings."""
-    # It reads these as whole numbers when it is imported, and fails without their names.
+    # It reads these as whole numbers when it is imported, and fails without their names; also at an empty one.
+    empty: list[str] = []
     for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
         value = os.environ.get(name)
         try:
-            valid = value is None or int(value) >= 0
+            valid = not value or int(value) >= 0
         except ValueError:
             valid = False
         if not valid:
             raise RequestError(f"`{name}` is {(value or '')[:200]!r}; expected a whole number of seconds.")
+        if value == "":
+            empty.append(name)
+    if empty and "huggingface_hub.constants" not in sys.modules:
+        for name in empty:
+            os.environ.pop(name, None)
+        try:
+            from huggingface_hub import constants
+        finally:
+            os.environ.update(dict.fromkeys(empty, ""))
     from huggingface_hub import constants
 
     return constants
