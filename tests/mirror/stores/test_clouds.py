@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from s3_server import S3Server
 
-from kernels.errors import KernelsError, MissingPythonDependency, RequestError
+from kernels.errors import HubUnavailable, KernelsError, MissingPythonDependency, RequestError
 from kernels.mirror.stores import instance_roles
 from kernels.mirror.stores.clouds import azure_store, google_store, s3_store
 from kernels.mirror.stores.opening import open_store
@@ -233,6 +233,53 @@ def test_the_role_of_the_instance_gives_credentials(
     assert metadata.seen[-1] == "GET /latest/meta-data/iam/security-credentials/role"
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     assert s3_config()["skip_signature"] is True
+
+
+@pytest.fixture
+def pod(metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file with the token of a container, which has a role."""
+    role = "/latest/meta-data/iam/security-credentials/role"
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", metadata.url + role)
+    monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
+    (tmp_path / "token").write_text(SECRET)
+    return tmp_path / "token"
+
+
+def test_the_role_of_a_container_gives_credentials_unless_a_profile_has_keys(
+    s3_server: S3Server, metadata: Metadata, pod: Path, aws: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.url)
+    aws("config", "[default]\nrole_arn = arn:aws:iam::1:role/other\n")
+    open_store(f"s3://{s3_server.bucket()}").write("mirror.json", b"{}")
+    assert metadata.seen == ["GET /latest/meta-data/iam/security-credentials/role"]
+    aws("credentials", f"[default]\n{KEYS}")
+    assert s3_config()["access_key_id"] == "AKIAEXAMPLE"
+    aws("credentials", "")
+    aws("config", "")
+    monkeypatch.delenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
+    assert s3_config()["skip_signature"] is True  # obstore does not use the URL without it
+
+
+@pytest.mark.parametrize("content", [f"{SECRET}\n".encode(), b"", b"\xff"])
+def test_a_token_that_cannot_be_sent_is_said(pod: Path, content: bytes) -> None:
+    pod.write_bytes(content)
+    with pytest.raises(RequestError, match=r"`AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE` .* without a line break") as said:
+        open_store("s3://bucket").read("mirror.json", 10)
+    assert SECRET not in str(said.value)
+    pod.unlink()
+    with pytest.raises(RequestError, match=r"`AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE` is .*: No such file"):
+        open_store("s3://bucket").read("mirror.json", 10)
+
+
+def test_a_failure_inside_obstore_is_an_error_of_this_package(
+    s3_server: S3Server, pod: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.url)
+    store = open_store(f"s3://{s3_server.bucket()}")
+    store._reading()  # type: ignore[attr-defined]
+    pod.write_text(f"{SECRET}\n")  # renewed meanwhile
+    with pytest.raises(HubUnavailable, match=r"cannot be used: obstore failed for mirror\.json\. Check the files"):
+        store.read("mirror.json", 10)
 
 
 def test_a_metadata_service_that_does_not_answer_costs_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,9 @@ _FOREVER, _ASK = "public, max-age=31536000, immutable", "no-cache"
 #: Between the ETag and the generation of Google, which a conditional write needs.
 _AND = " generation="
 
+#: What to do where obstore fails inside: seen with tokens that no header can carry.
+_PANIC_ADVICE = "Check the files and variables with its credentials: docs/mirrors.md lists them."
+
 _T = TypeVar("_T")
 
 
@@ -337,6 +340,10 @@ class CloudStore:
         except cloud_errors() as error:
             # obstore says how often it has tried again.
             raise _Refusal(problem_of(error), retried=" retries, max_retries" in str(error)) from None
+        except Exception as error:
+            if type(error).__name__ != "RustPanic":  # a class without a module that could be imported
+                raise
+            raise _Refusal(CloudProblem("cannot be used: obstore failed", advice=_PANIC_ADVICE)) from None
 
     def _unread(self, path: str, problem: CloudProblem) -> KernelsError:
         if problem.missing:

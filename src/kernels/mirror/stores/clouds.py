@@ -40,10 +40,9 @@ _SECRETS = (
     *("GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN"),
 )
 
-#: Variables with which obstore gets credentials for a container or a service account of Kubernetes.
-_AWS_INDIRECT = (
-    *("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_WEB_IDENTITY_TOKEN_FILE"),
-)
+#: The most bytes of a file with a token.
+_MAX_TOKEN = 64 * 1024
+
 _GOOGLE = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN")
 _AZURE = (
     *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY", "AZURE_STORAGE_SAS_KEY"),
@@ -73,9 +72,11 @@ def s3_store(bucket: str, prefix: str) -> Callable[[int], Any]:
         elif not (os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY")):
             if profile.keys:
                 named |= profile.keys
-            elif profile.indirect and not _any_of(_AWS_INDIRECT):
+            elif _has_container_role():
+                pass  # obstore asks for its credentials
+            elif profile.indirect:
                 provider = _boto3_provider(profile)
-            elif not _any_of(_AWS_INDIRECT):
+            else:
                 if has_aws_role():
                     named["metadata_endpoint"] = aws_metadata_endpoint()
                 else:
@@ -186,6 +187,34 @@ def _s3_addressing(profile: AwsProfile, bucket: str, endpoint: str) -> dict[str,
         parts = urlsplit(endpoint)
         endpoint = parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl()
     return {"virtual_hosted_style_request": virtual, "aws_endpoint_url_s3": endpoint, "endpoint": endpoint}
+
+
+def _has_container_role() -> bool:
+    """Whether the environment has the role of a container or of a service account of Kubernetes.
+
+    Raises:
+        RequestError: The token that asks for its credentials cannot be sent.
+    """
+    get = os.environ.get
+    if get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") or get("AWS_WEB_IDENTITY_TOKEN_FILE"):
+        return True
+    variable = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"
+    path = get(variable)
+    if not path or not get("AWS_CONTAINER_CREDENTIALS_FULL_URI"):
+        return False
+    try:
+        token = read_bounded(Path(path), _MAX_TOKEN).decode()
+    except UnicodeDecodeError:
+        token = "\0"
+    except OSError as error:
+        raise RequestError(f"`{variable}` is {path!r}: {error.strerror or error}.") from None
+    if not token or not token.isascii() or not token.isprintable():  # AWS's own tools refuse a line break as well
+        raise RequestError(
+            f"`{variable}` is {path!r}, whose text is no token: expected one line of printable ASCII, without a line "
+            "break at its end."
+        )
+    register(token)
+    return True
 
 
 def _boto3_provider(profile: AwsProfile) -> Any:
