@@ -117,7 +117,7 @@ def test_records_that_are_ignored_are_counted(hub: TestHub, isolated_env: Path) 
     damaged.chmod(0o444)
     writable.chmod(0o644)
     assert said(check_cache()[1]) == [
-        f"Ignored 1 record, which could be another user's: {name(writable)}.",
+        f"Ignored 1 record, which somebody may write, or another user owns: {name(writable)}.",
         f"Ignored 1 record, which cannot be read: {name(damaged)}.",
     ]
 

@@ -137,7 +137,11 @@ def _check_records(folders: list[Path], found: Findings, end: float) -> None:
             break
         ignored += ignored_records(folder)
     for damaged, reason, fix in (
-        (False, "could be another user's", "Take the cache over (chown -R), or remove them: they are made again."),
+        (
+            False,
+            "somebody may write, or another user owns",
+            "Restore them (chown -R, and chmod a-w) if nobody changed them, or remove them: they are made again.",
+        ),
         (True, "cannot be read", "Remove them: they are made again."),
     ):
         paths = [path for path, is_damaged in ignored if is_damaged == damaged]

@@ -47,7 +47,12 @@ class HubPublishers:
 
     def problem(self, repo_id: str) -> str | None:
         """Why this Hub could not be asked about a repository's publisher, a sentence; None where it could."""
-        return self._verdicts.problem(repo_id.partition("/")[0])
+        problem = self._verdicts.problem(repo_id.partition("/")[0])
+        if problem is None:
+            return None
+        from kernels.cache.stored_answers import with_unused_answers
+
+        return with_unused_answers(problem, self._cache, repo_id, self._client.endpoint)
 
     def may_use_cached(self, snapshot: Snapshot) -> bool:
         """Whether the cached files of a snapshot may be loaded although this Hub says nothing about its publisher.

@@ -76,7 +76,12 @@ class MirrorPublishers:
 
     def problem(self, repo_id: str) -> str | None:
         """Why nothing is known of a repository's publisher, a sentence; None where something is."""
-        return self._problems.get(repo_id)
+        problem = self._problems.get(repo_id)
+        if problem is None:
+            return None
+        from kernels.cache.stored_answers import with_unused_answers
+
+        return with_unused_answers(problem, self._cache, repo_id, self._documents.endpoint)
 
     def may_use_cached(self, snapshot: Snapshot) -> bool:
         """Whether the cached files of a snapshot may be loaded although the mirror says nothing about its publisher."""
