@@ -74,6 +74,7 @@ def _core(wheel: Path) -> CoreMetadata:
 
 def test_each_noarch_build_becomes_a_wheel_for_every_system(tmp_path: Path) -> None:
     source = _write(tmp_path, _NOARCH, '["cpu", "cuda"]')
+    (source / "NOTICE_2").write_text("Made by others too.\n")
     cpu, cuda = build_wheels(source, build=True)
     assert [each.path.name for each in (cpu, cuda)] == [
         "add_one-2.0+cpu-py3-none-any.whl",
@@ -84,7 +85,7 @@ def test_each_noarch_build_becomes_a_wheel_for_every_system(tmp_path: Path) -> N
     assert cuda.requires == ("torch", "einops", "nvidia-cutlass-dsl")
     core = _core(cuda.path)
     assert (core.name, str(core.version), core.license_expression) == ("add-one", "2.0+cuda", "Apache-2.0")
-    assert core.license_files == ["LICENSE"]
+    assert core.license_files == ["LICENSE", "NOTICE_2"]
     assert core.project_urls == {"Upstream": "https://example.org/add-one"}
     assert core.description == "# Add one\n\nAnd één more.\n"
     assert list(map(str, core.requires_dist or ())) == list(cuda.requires)

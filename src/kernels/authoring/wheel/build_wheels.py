@@ -25,7 +25,7 @@ from kernels.support.formatting import format_value
 
 __all__ = ["BuiltWheel", "build_wheels"]
 
-_LICENSE_FILE = re.compile(r"(LICEN[CS]E|COPYING|NOTICE)([.-].*)?", re.IGNORECASE)
+_LICENSE_FILE = re.compile(r"(LICEN[CS]E|COPYING|NOTICE).*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
