@@ -133,6 +133,8 @@ def test_its_folder_stands_in_for_the_repository_and_others_stay(
         (["tests/test_two.py"], ["test_two"]),
         (["test_two.py::test_two"], ["test_two"]),
         (["{tests}/test_two.py"], ["test_two"]),
+        (["tests"], ["test_it", "test_more", "test_two"]),
+        (["more", "--tb", "short"], ["test_more"]),
         (["tests/more/", "-k", "tests/test_two.py or more"], ["test_more"]),
         (["--ignore", "{tests}/more"], ["test_it", "test_two"]),
         (["--rootdir", "{tests}/more"], ["test_it", "test_more", "test_two"]),

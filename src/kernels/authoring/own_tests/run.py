@@ -222,11 +222,13 @@ def _with_tests(arguments: Sequence[str], folder: Path, tests: Sequence[Path]) -
 def _selected(argument: str, places: Sequence[Path], tests: Sequence[Path]) -> str | None:
     """The test that an argument names, with its whole path; None for other arguments."""
     path, separator, test = argument.partition("::")
-    if argument.startswith("-") or not (separator or path.endswith(".py") or "/" in path or os.sep in path):
+    if argument.startswith("-"):
         return None
+    # A single word can be the value of an option.
+    exists = os.path.exists if separator or path.endswith(".py") or "/" in path or os.sep in path else os.path.isdir
     for place in places:
         at = Path(os.path.realpath(place / path))
-        if os.path.exists(at) and any(at.is_relative_to(os.path.realpath(own)) for own in tests):
+        if exists(at) and any(at.is_relative_to(os.path.realpath(own)) for own in tests):
             return f"{at}{separator}{test}"
     return None
 
