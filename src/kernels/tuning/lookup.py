@@ -125,8 +125,8 @@ def get_heuristics(
     """The functions that compute an operator's parameters from its arguments, for this machine's hardware.
 
     They come from `heuristics_config_utils.py`, whose `HEURISTICS_CONFIGS` is a dictionary from operators to
-    dictionaries from parameters to functions of the arguments, in the order that `get_configs` describes. Only
-    folders in `KERNELS_TUNE_PATH` can have that file.
+    dictionaries from parameters to functions of the arguments, in the order that `get_configs` describes. Of
+    `KERNELS_TUNE_PATH`, only folders can have that file.
 
     Args:
         op: The operator's name in the files.

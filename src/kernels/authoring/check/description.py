@@ -76,8 +76,8 @@ def _required(found: Metadata) -> StepResults:
     convention = rf"_{re.escape(found.name.python_name)}_{re.escape(found.backend.type)}_[a-z0-9_]+"
     if re.fullmatch(convention, found.id) is None:
         yield missing(
-            f"`id` is {found.id!r}; by convention it is _{found.name.python_name}_{found.backend.type}_ and the "
-            "first digits of the commit, which makes it unique"
+            f"`id` is {found.id!r}; by convention it is _{found.name.python_name}_{found.backend.type}_ and some "
+            "digits that are different for each state of the sources"
         )
 
 

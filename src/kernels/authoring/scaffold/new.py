@@ -28,8 +28,8 @@ def new_kernel(
     Args:
         name: The kernel's name, such as `rms-norm`.
         folder: The new folder, or an empty one. Default: the name, in the working directory.
-        backends: Names of backends. Default: cpu and cuda. A compiled kernel gets device code for C++, CUDA, SYCL and
-            Metal; for other backends, sources that use Torch's own operators. The backends' guidance is written to
+        backends: Names of backends. Default: cpu and cuda. A compiled kernel gets device code for C++, CUDA, HIP, SYCL
+            and Metal; for other backends, sources that use Torch's own operators. The backends' guidance is written to
             `GUIDANCE.md`.
         noarch: Python only, with Triton; nothing is compiled.
         license: SPDX expression.
