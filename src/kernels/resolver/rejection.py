@@ -14,8 +14,10 @@ class NotInMirror(KernelsError):
 
 
 class RejectionKind(Enum):
-    """Why a variant was rejected. The checks of the name come first, in the order in which they are made."""
+    """Why a variant was rejected, in the order in which the checks are made."""
 
+    NAME = "name"
+    """The folder's name is not a variant's."""
     BACKEND = "backend"
     """It is for another backend."""
     PLATFORM = "platform"
@@ -28,18 +30,16 @@ class RejectionKind(Enum):
     """It is for another C++ ABI than Torch's."""
     ACCELERATOR = "accelerator"
     """It is for another version of the backend."""
-    NAME = "name"
-    """The folder's name is not a variant's."""
-    METADATA = "metadata"
-    """It is missing, not valid, contradicts the name, or was not read."""
-    SIGNATURE = "signature"
-    """A policy requires a signature, and it has no accepted one."""
-    ARCH = "arch"
-    """It does not cover the device's architecture."""
     NOT_LOCAL = "not-local"
     """It is not complete on disk, and nothing may be downloaded."""
     NOT_MIRRORED = "not-mirrored"
     """The mirror does not have it, and its origin has."""
+    SIGNATURE = "signature"
+    """A policy requires a signature, and it has no accepted one."""
+    METADATA = "metadata"
+    """It is missing, not valid, contradicts the name, or was not read."""
+    ARCH = "arch"
+    """It does not cover the device's architecture."""
 
 
 def rejection_of(error: KernelsError) -> RejectionKind:
