@@ -281,7 +281,14 @@ class KernelKeys(Keys):
         "flags",
         TextsField,
         "Flags for the backend's own compiler. The name is the backend's, or that of its language.",
-        MappingProxyType({"cuda-flags": ["--use_fast_math"], "hip-flags": ["-ffast-math"], "sycl-flags": ["-DNDEBUG"]}),
+        MappingProxyType(
+            {
+                "cuda-flags": ["--use_fast_math"],
+                "hip-flags": ["-ffast-math"],
+                "sycl-flags": ["-DNDEBUG"],
+                "metal-flags": ["-ffast-math"],
+            }
+        ),
     )
     capabilities = ByBackend(
         "capabilities",
