@@ -230,7 +230,7 @@ def test_a_file_with_implementations_alone_gets_their_schemas(tmp_path: Path) ->
     ids=["launcher", "kernels", "load_inline"],
 )
 def test_cuda_files_become_a_cuda_kernel(tmp_path: Path, name: str, text: str, schema: str, notes: list[str]) -> None:
-    made = adopt_kernel([file(tmp_path, name, text)], folder=tmp_path / "k")
+    made = adopt_kernel([file(tmp_path, name, text)], folder=tmp_path / "k", license="MIT")
     assert f'ops.def("{schema}");' in (made.folder / "torch-ext" / "torch_binding.cpp").read_text()
     assert [note[: len(start)] for note, start in zip(made.notes, notes, strict=True)] == notes
     source = read_source(made.folder)
@@ -271,8 +271,9 @@ def test_a_triton_file_becomes_a_noarch_kernel(tmp_path: Path) -> None:
 
     pytest.importorskip("triton")
     path = file(tmp_path, "double.py", TRITON)
-    made = adopt_kernel([path], folder=tmp_path / "k", backends=["cuda", "cpu"])
-    assert (made.offered, made.notes) == (("double",), ())
+    made = adopt_kernel([path], folder=tmp_path / "k", backends=["cuda", "cpu"], license="MIT")
+    assert made.offered == ("double",)
+    assert [note.partition(":")[0] for note in made.notes] == ["Triton needs an accelerator"]  # as it is for cpu, too
     assert (made.folder / "torch-ext" / "double" / "double.py").read_bytes() == path.read_bytes()
     clean(made.folder)
     built = {each.name: each for each in build_kernel(made.folder, made.folder)}
@@ -374,3 +375,52 @@ def test_an_operator_that_gives_a_tensor_has_a_fake_to_complete(tmp_path: Path) 
         "@torch.library.register_fake(add_op_namespace_prefix('scale'))\n"
         "def _scale_fake(x, by):\n    return torch.empty_like(x)"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "called"),
+    [
+        (
+            "kk.cu",
+            "void geglu(const float* x, float* out, int n) {}\n",
+            "    kernel.geglu(x, out, n)\n    found = out\n    expected = ...\n",
+        ),
+        ("kk.cpp", "at::Tensor f(at::Tensor x) { return x; }\n", "    found = kernel.f(x)\n    expected = ...\n"),
+        (
+            "kk.py",
+            "@triton.jit\ndef k(x): pass\ndef f(x, n: int, out=None):\n  k[(1,)](x)\n  return x\n",
+            "    n = 1024\n    found = kernel.f(x=x, n=n)\n    expected = ...\n",
+        ),
+        (
+            "kk.py",
+            "@triton.jit\ndef k(x): pass\ndef f(x):\n  k[(1,)](x)\n",
+            "    kernel.f(x=x)\n    found = ...  # what it writes into\n    expected = ...\n",
+        ),
+    ],
+)
+def test_the_test_to_fill_in_calls_the_function_and_names_what_it_gives(
+    tmp_path: Path, name: str, text: str, called: str
+) -> None:
+    made = adopt_kernel([file(tmp_path, name, text)], folder=tmp_path / "k")
+    assert called in (made.folder / "tests" / "test_kk.py").read_text()
+    clean(made.folder)
+
+
+def test_classes_and_triton_functions_get_no_test_that_calls_them(tmp_path: Path) -> None:
+    kernel = "@triton.jit\ndef k(x): pass\n"
+    text = f"{kernel}class Norm(torch.nn.Module):\n  def forward(self, x): k[(1,)](x)\n"
+    for name, source in (("kk", text), ("raw", kernel)):
+        made = adopt_kernel([file(tmp_path, f"{name}.py", source)], folder=tmp_path / f"made-{name}")
+        tests = (made.folder / "tests" / f"test_{name}.py").read_text()
+        assert tests.endswith("assert hasattr(kernel, name)\n")
+
+
+def test_where_pointers_become_tensors_the_function_says_that_sizes_are_not_checked(tmp_path: Path) -> None:
+    text = "at::Tensor f(at::Tensor x) { return x; }\nvoid g(float* x, int n) {}\n"
+    made = adopt_kernel([file(tmp_path, "kk.cpp", text)], folder=tmp_path / "k")
+    package = ast.parse((made.folder / "torch-ext" / "kk" / "__init__.py").read_text())
+    source = (made.folder / "torch-ext" / "kk" / "__init__.py").read_text()
+    functions = {
+        each.name: ast.get_source_segment(source, each) for each in package.body if isinstance(each, ast.FunctionDef)
+    }
+    assert {name: "sizes are not checked" in str(text) for name, text in functions.items()} == {"f": False, "g": True}

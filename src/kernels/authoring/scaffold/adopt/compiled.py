@@ -20,7 +20,16 @@ from kernels.authoring.scaffold.render import common_values, device_templates, f
 from kernels.backends import Backend
 from kernels.errors import RequestError
 
-__all__ = ["AdoptedFiles", "AdoptedSource", "adopted_template", "compiled_files", "kernel_tests", "page"]
+__all__ = [
+    "AdoptedFiles",
+    "AdoptedSource",
+    "adopted_template",
+    "compiled_files",
+    "example",
+    "kernel_test",
+    "kernel_tests",
+    "page",
+]
 
 _ADOPTED = TEMPLATES / "adopted"
 #: Templates of parts of a file, which keep the empty line at their end.
@@ -339,12 +348,16 @@ def _python_function(operator: AdoptedOperator) -> str:
     written = [each.name for each in operator.arguments if each.is_written]
     said = f"Writes to {_listed(written)}." if written else "Describe it here."
     line_break = "\n" if parameters else ""
+    # Where C++ has pointers, only type, device and strides are checked.
+    unsized = "    # The sizes are not checked: check them here.\n" * any(
+        "data_of<" in each.passed for each in operator.arguments
+    )
     call = ", ".join(each.name for each in operator.arguments)
     text = f"    return ops.{operator.name}({call})\n"
     if len(text) > 88:
         each_line = "".join(f"        {each.name},\n" for each in operator.arguments)
         text = f"    return ops.{operator.name}(\n{each_line}    )\n"
-    whole = f'def {operator.name}({line_break}{"".join(parameters)}) -> {returned}:\n    """{said}"""\n{text}'
+    whole = f'def {operator.name}({line_break}{"".join(parameters)}) -> {returned}:\n    """{said}"""\n{unsized}{text}'
     return f"{whole}{_fake(operator)}"
 
 
@@ -369,19 +382,36 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _python_test(operator: AdoptedOperator) -> str:
-    arguments = ", ".join(each.name for each in operator.arguments)
+    called = f"kernel.{operator.name}({', '.join(each.name for each in operator.arguments)})"
+    written = ", ".join(each.name for each in operator.arguments if each.is_written)
+    result = f"found = {written}" if written else "found = ...  # what it writes into"
+    arguments = [(each.name, example(each.type)) for each in operator.arguments]
+    return kernel_test(
+        operator.name, arguments, [called, result] if operator.returns == "()" else [f"found = {called}"]
+    )
+
+
+def kernel_test(name: str, arguments: Sequence[tuple[str, str]], found: Sequence[str]) -> str:
+    """A test of a function to fill in.
+
+    Args:
+        name: The function's name.
+        arguments: The names of its arguments, and example values.
+        found: The lines that call it, and name what was found.
+    """
     lines = [
-        f"def test_{operator.name}(kernel, device):",
-        f'    pytest.skip("fill in: compare {operator.name} with a reference")',
-        *(f"    {each.name} = {_example(each.type)}" for each in operator.arguments),
-        f"    found = kernel.{operator.name}({arguments})",
+        f"def test_{name}(kernel, device):",
+        f'    pytest.skip("fill in: compare {name} with a reference")',
+        *(f"    {argument} = {value}" for argument, value in arguments),
+        *(f"    {line}" for line in found),
         "    expected = ...",
         "    torch.testing.assert_close(found, expected)",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _example(type_: str) -> str:
+def example(type_: str) -> str:
+    """An example value for an argument of a type in a schema, as Python writes it."""
     examples = {
         "Tensor": "torch.randn(1024, device=device)",
         "Tensor?": "None",

@@ -6,8 +6,16 @@ import keyword
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from kernels.authoring.scaffold.adopt.compiled import AdoptedFiles, AdoptedSource, adopted_template, kernel_tests, page
-from kernels.authoring.scaffold.adopt.python_source import PythonSource
+from kernels.authoring.scaffold.adopt.compiled import (
+    AdoptedFiles,
+    AdoptedSource,
+    adopted_template,
+    example,
+    kernel_test,
+    kernel_tests,
+    page,
+)
+from kernels.authoring.scaffold.adopt.python_source import Launcher, PythonSource
 from kernels.authoring.scaffold.draft import TEMPLATES, Draft
 from kernels.authoring.scaffold.render import common_values
 from kernels.errors import RequestError
@@ -16,6 +24,9 @@ __all__ = ["noarch_files"]
 
 #: Names that the package of a kernel uses itself.
 _TAKEN = frozenset({"_ops", "layers"})
+
+#: The type in a schema of a parameter's annotation; all others are taken for tensors.
+_SCHEMA = {name: name for name in ("int", "float", "bool", "str")}
 
 
 def noarch_files(draft: Draft, file: AdoptedSource, source: PythonSource) -> AdoptedFiles:
@@ -34,7 +45,7 @@ def noarch_files(draft: Draft, file: AdoptedSource, source: PythonSource) -> Ado
             f"{file.path} has no function with @triton.jit, and no call of load_inline with texts that stand in the "
             "file; expected one of the two."
         )
-    offered = source.launchers + source.classes
+    offered = tuple(each.name for each in source.launchers) + source.classes
     notes = []
     if not offered:
         offered = source.kernels
@@ -54,6 +65,12 @@ def noarch_files(draft: Draft, file: AdoptedSource, source: PythonSource) -> Ado
     if source.runs:
         lines = ", ".join(map(str, source.runs[:5]))
         notes.append(f"{file.path}, line {lines}: this runs in every process that loads the kernel; move it to tests/")
+    hosts = [backend.name for backend in draft.backends if backend.device_type == "cpu"]
+    if hosts:
+        notes.append(
+            f"Triton needs an accelerator: on {hosts[0]}, {file.path} needs code without Triton. `TRITON_INTERPRET=1 "
+            "kernels test` runs it there slowly, as a test"
+        )
     stem = file.path.stem
     module = stem if stem.isidentifier() and not keyword.iskeyword(stem) and stem not in _TAKEN else "_source"
     values = common_values(draft)
@@ -69,7 +86,7 @@ def noarch_files(draft: Draft, file: AdoptedSource, source: PythonSource) -> Ado
         (f"{package}/__init__.py", "what the kernel offers"),
         ("tests/", "run by `kernels test`; fill them in"),
     ]
-    tests = "".join(f"\n\n{_test(name)}" for name in offered)
+    tests = "".join(f"\n\n{_test(each)}" for each in source.launchers)
     return AdoptedFiles(
         files={
             package / f"{module}.py": file.data,
@@ -92,11 +109,10 @@ def _lines(names: Sequence[str]) -> str:
     return f'"{names[0]}"' if len(names) == 1 else "\n" + "".join(f'    "{name}",\n' for name in names)
 
 
-def _test(name: str) -> str:
-    return f"""def test_{name}(kernel, device):
-    pytest.skip("fill in: compare {name} with a reference")
-    x = torch.randn(1024, device=device)
-    found = kernel.{name}(x)
-    expected = ...
-    torch.testing.assert_close(found, expected)
-"""
+def _test(function: Launcher) -> str:
+    called = f"kernel.{function.name}({', '.join(f'{name}={name}' for name, _ in function.parameters)})"
+    return kernel_test(
+        function.name,
+        [(name, example(_SCHEMA.get(annotation, "Tensor"))) for name, annotation in function.parameters],
+        [f"found = {called}"] if function.returns else [called, "found = ...  # what it writes into"],
+    )

@@ -6,17 +6,26 @@ import ast
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kernels.backends import all_backends
 from kernels.errors import RequestError
 from kernels.support.documents import TooComplex, check_source
 
-__all__ = ["InlineSources", "PythonSource", "read_python"]
+__all__ = ["InlineSources", "Launcher", "PythonSource", "read_python"]
 
 #: Modules of Triton whose decorator makes a function device code.
 _JIT = frozenset({"jit", "autotune", "heuristics"})
 _LAUNCHED = frozenset({"triton", "torch"})
+
+#: Calls of `torch.<name>` that compute nothing.
+_HARMLESS = frozenset(
+    {"Size", "compile", "device", "dtype", "finfo", "get_default_dtype", "iinfo", "is_tensor", "typename"}
+)
+#: Modules whose calls make tensors or run operators, or use a device, as those of a backend's device type do.
+_RUNNING = ("torch.linalg.", "torch.nn.", "torch.ops.", "triton.runtime.driver.")
+_QUESTIONS = (".device_count", ".is_available")
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,21 @@ class InlineSources:
 
 
 @dataclass(frozen=True)
+class Launcher:
+    """A function that launches Triton functions.
+
+    Attributes:
+        name: Its name.
+        parameters: The parameters that a call must have, with their annotations; empty if one has none.
+        returns: Whether it returns a value.
+    """
+
+    name: str
+    parameters: tuple[tuple[str, str], ...]
+    returns: bool
+
+
+@dataclass(frozen=True)
 class PythonSource:
     """What a Python file has.
 
@@ -43,12 +67,13 @@ class PythonSource:
         launchers: Its public functions that launch them, directly or through others.
         classes: Its classes that launch them.
         modules: The packages that it imports, without Torch's, Triton's and Python's own.
-        runs: The lines of statements that run when it is imported, other than definitions and assignments.
+        runs: The lines of statements that run when it is imported, other than definitions, and assignments that compute
+            nothing with Torch or the Triton functions.
         inline: What it gives to `load_inline`, or None if it does not call it with texts that stand in the file.
     """
 
     kernels: tuple[str, ...]
-    launchers: tuple[str, ...]
+    launchers: tuple[Launcher, ...]
     classes: tuple[str, ...]
     modules: tuple[str, ...]
     runs: tuple[int, ...]
@@ -68,7 +93,7 @@ def read_python(data: bytes, name: str) -> PythonSource:
     Example:
         >>> source = read_python(b"@triton.jit\\ndef k(x):\\n  pass\\ndef f(x):\\n  k[(1,)](x)", "f.py")
         >>> source.kernels, source.launchers
-        (('k',), ('f',))
+        (('k',), (Launcher(name='f', parameters=(('x', ''),), returns=False),))
     """
     try:
         with warnings.catch_warnings():
@@ -94,12 +119,13 @@ def read_python(data: bytes, name: str) -> PythonSource:
         callers = set(users.get(left.pop(), ())) - reached
         reached |= callers
         left += callers
+    public = {name for name in reached if name[0] != "_" and name not in classes}
     return PythonSource(
         kernels=tuple(kernels),
-        launchers=tuple(name for name in others if name in reached and name not in classes and name[0] != "_"),
+        launchers=tuple(_launcher(functions[name]) for name in functions if name in public and name not in kernels),
         classes=tuple(name for name in classes if name in reached and name[0] != "_"),
         modules=tuple(_modules(module)),
-        runs=tuple(_runs(module)),
+        runs=tuple(_runs(module, reached)),
         inline=_inline(module),
     )
 
@@ -107,6 +133,28 @@ def read_python(data: bytes, name: str) -> PythonSource:
 def _is_jit(decorator: ast.expr) -> bool:
     target = decorator.func if isinstance(decorator, ast.Call) else decorator
     return (target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")) in _JIT
+
+
+def _launcher(function: ast.FunctionDef) -> Launcher:
+    places = [*function.args.posonlyargs, *function.args.args]
+    required = places[: len(places) - len(function.args.defaults)]
+    keywords = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    required += [each for each, default in keywords if default is None]
+    return Launcher(
+        name=function.name,
+        parameters=tuple((each.arg, ast.unparse(each.annotation) if each.annotation else "") for each in required),
+        returns=any(isinstance(each, ast.Return) and each.value is not None for each in _run_by(function.body)),
+    )
+
+
+def _run_by(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Nodes, and those in them, but not what is in a function or a class: that runs later, or not at all."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            pending += ast.iter_child_nodes(node)
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -124,12 +172,45 @@ def _modules(module: ast.Module) -> Iterator[str]:
     yield from (name for name in found if name not in _LAUNCHED and name not in sys.stdlib_module_names)
 
 
-def _runs(module: ast.Module) -> Iterator[int]:
+def _runs(module: ast.Module, reached: Collection[str]) -> Iterator[int]:
+    imported = dict(_imported(module))
     for node in module.body:
         is_main = isinstance(node, ast.If) and "__name__" in _names(node.test)
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node, (ast.Expr, ast.For, ast.While, ast.With)) and not is_main and not is_text:
             yield node.lineno
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and node.value is not None:
+            called = [each.func for each in _run_by([node.value]) if isinstance(each, ast.Call)]
+            if any(_computes(each, imported, reached) for each in called):
+                yield node.lineno
+
+
+def _imported(module: ast.Module) -> Iterator[tuple[str, str]]:
+    """The names that imports give, with what they stand for."""
+    for node in module.body:
+        if isinstance(node, ast.Import):
+            yield from ((each.asname, each.name) for each in node.names if each.asname)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((each.asname or each.name, f"{node.module}.{each.name}") for each in node.names)
+
+
+def _computes(function: ast.expr, imported: Mapping[str, str], reached: Collection[str]) -> bool:
+    """Whether a call launches a Triton function, makes a tensor or asks a device."""
+    if isinstance(function, ast.Subscript):  # the grid of a launch
+        function = function.value
+    parts: list[str] = []
+    while isinstance(function, ast.Attribute):
+        parts.append(function.attr)
+        function = function.value
+    if not isinstance(function, ast.Name):
+        return False
+    if function.id in reached:
+        return True
+    name = ".".join([imported.get(function.id, function.id), *reversed(parts)])
+    if name.count(".") == 1 and name.startswith("torch."):
+        return name.removeprefix("torch.") not in _HARMLESS
+    devices = tuple(f"torch.{backend.device_type}." for backend in all_backends())
+    return name.startswith(_RUNNING + devices) and not name.endswith(_QUESTIONS)
 
 
 def _inline(module: ast.Module) -> InlineSources | None:
