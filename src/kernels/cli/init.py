@@ -40,7 +40,10 @@ def init(
     ] = None,
     noarch: Annotated[bool, typer.Option("--noarch", help="Python and Triton only: nothing is compiled.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to create. Default: NAME.")] = None,
-    license: Annotated[str, typer.Option(metavar="SPDX", help="Licence.")] = "Apache-2.0",
+    license: Annotated[
+        str | None,
+        typer.Option(metavar="SPDX", help="Licence. Default: with --from, that of the file; else Apache-2.0."),
+    ] = None,
     repo_id: Annotated[
         str | None, typer.Option("--repo-id", metavar="ORG/NAME", help="Repository to publish to.")
     ] = None,
@@ -72,7 +75,8 @@ def init(
     elif name is None:
         raise RequestError("`NAME` is missing; expected a name such as rms-norm, or --from FILE.")
     else:
-        folder = new_kernel(name, out, backends=names, noarch=noarch, license=license, repo_id=repo_id)
+        named = {} if license is None else {"license": license}
+        folder = new_kernel(name, out, backends=names, noarch=noarch, repo_id=repo_id, **named)
     print_line(f"Created {folder}")
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         print_line(f"  {path.relative_to(folder).as_posix()}")

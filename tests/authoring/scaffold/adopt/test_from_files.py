@@ -378,6 +378,32 @@ def test_an_operator_that_gives_a_tensor_has_a_fake_to_complete(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("texts", "license"),
+    [
+        (["# SPDX-License-Identifier: MIT\n"], "MIT"),
+        (["/* SPDX-License-Identifier: (MIT OR Apache-2.0) */\n"], "(MIT OR Apache-2.0)"),
+        (["// Copyright\n//SPDX-License-Identifier:BSD-3-Clause\n"] * 2, "BSD-3-Clause"),
+        (["// SPDX-License-Identifier: MIT\n", "// SPDX-License-Identifier: BSD-3-Clause\n"], None),
+        (["// SPDX-License-Identifier: MIT\n", ""], None),
+        (["// SPDX-License-Identifier: the MIT licence\n"], None),
+        (["// SPDX-License-Identifier:\n"], None),
+        ([""], None),
+    ],
+)
+def test_the_licence_is_that_which_all_files_name_or_else_it_is_noted(
+    tmp_path: Path, texts: list[str], license: str | None
+) -> None:
+    code = "at::Tensor f{}(at::Tensor x) {{ return x; }}\n"
+    paths = [file(tmp_path, f"kk{at}.cpp", text + code.format(at)) for at, text in enumerate(texts)]
+    made = adopt_kernel(paths, folder=tmp_path / "k")
+    assert read_source(made.folder).license == (license or "Apache-2.0")
+    expected = () if license else ("the licence is Apache-2.0: set that of kk0.cpp with --license",)
+    assert made.notes == expected
+    given = adopt_kernel(paths, folder=tmp_path / "given", license="LicenseRef-ours")
+    assert (read_source(given.folder).license, given.notes) == ("LicenseRef-ours", ())
+
+
+@pytest.mark.parametrize(
     ("name", "text", "called"),
     [
         (

@@ -18,6 +18,7 @@ from kernels.authoring.scaffold.guidance import guidance
 from kernels.authoring.scaffold.new import check_free, write_files
 from kernels.backends import Backend, all_backends
 from kernels.errors import RequestError
+from kernels.models.spdx import license_problem
 from kernels.support.files import open_regular
 
 __all__ = ["Adopted", "adopt_kernel"]
@@ -34,6 +35,11 @@ _INLINE_CUDA = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runt
 
 #: Torch's name of the host, for C++ without device code.
 _HOST = "cpu"
+
+#: The licence of a kernel whose files name none.
+_LICENSE = "Apache-2.0"
+# The expression in a comment, up to the comment's end (SPDX specification, annex E).
+_SPDX = re.compile(r"SPDX-License-Identifier:[ \t]*([A-Za-z0-9(][A-Za-z0-9.+:() -]{0,198})")
 
 _MAX_BYTES = 4 << 20
 _MAX_HEADERS = 200
@@ -61,7 +67,7 @@ def adopt_kernel(
     folder: os.PathLike[str] | str | None = None,
     *,
     backends: Iterable[str] | None = None,
-    license: str = "Apache-2.0",
+    license: str | None = None,
     repo_id: str | None = None,
 ) -> Adopted:
     """Create a kernel's folder around files that somebody has. The files are read, never run, and copied unchanged.
@@ -72,7 +78,8 @@ def adopt_kernel(
         name: The kernel's name. Default: that of the first file.
         folder: The new folder, or an empty one. Default: the name, in the working directory.
         backends: Names of backends; one for files that are compiled. Default: those of the files' language.
-        license: SPDX expression.
+        license: SPDX expression. Default: that of the lines `SPDX-License-Identifier` in the files, or else Apache-2.0
+            and a note.
         repo_id: `org/name`, where the kernel will be published.
 
     Returns:
@@ -96,7 +103,8 @@ def adopt_kernel(
     sources = [AdoptedSource(PurePosixPath(_plain(path)), _read(path)) for path in paths]
     name = _kernel_name(paths[0]) if name is None else name
     target = Path(os.path.realpath(name if folder is None else folder))
-    options = {"license": license, "repo_id": repo_id}
+    found = _license(sources) if license is None else license
+    options = {"license": _LICENSE if found is None else found, "repo_id": repo_id}
     if any(path.suffix == ".py" for path in paths):
         made = _from_python(name, sources, backends, options)
     else:
@@ -106,7 +114,15 @@ def adopt_kernel(
     page = {} if notes is None else {PurePosixPath("GUIDANCE.md"): notes}
     check_free(target)
     write_files({**made.files, **page}, target)
-    return Adopted(target, made.offered, made.notes)
+    unknown = () if found is not None else (f"the licence is {_LICENSE}: set that of {sources[0].path} with --license",)
+    return Adopted(target, made.offered, (*made.notes, *unknown))
+
+
+def _license(sources: Sequence[AdoptedSource]) -> str | None:
+    """The licence that all files name; None if one names none, or not the same."""
+    named = {match[1].strip() if (match := _SPDX.search(each.text)) else "" for each in sources}
+    [license, *others] = named
+    return None if others or not license or license_problem(license) else license
 
 
 def _from_python(
