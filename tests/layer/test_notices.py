@@ -162,12 +162,20 @@ def test_a_mapping_for_this_call_that_names_no_layer_is_a_warning(log: pytest.Lo
     kernelize(model, {"ScaleNorm": NORM}, mode=Mode.INFERENCE)
     [warning] = warnings(log)
     assert warning.endswith(
-        "If the class 'ScaledNorm' is meant, by_class={'ScaledNorm': 'ScaleNorm'} names its layers."
+        "If the class 'ScaledNorm' is meant, by_class={'ScaledNorm': 'ScaleNorm'} names its layers, and compare_layers "
+        "compares the results."
     )
     log.clear()
     kernelize(model, dict.fromkeys(["Aa", "Bb", "Cc", "Dd"], NORM), mode=Mode.INFERENCE)
     [warning] = warnings(log)
     assert warning.endswith("'Cc', but no layer of this model has this name. 1 more of its names are no layer's.")
+
+
+def test_a_class_of_torch_with_a_similar_name_is_not_proposed() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.LayerNorm(1))
+    assert notes(model, mapping={"RMSNorm": NORM}, device="cpu") == (
+        "The mapping has 'RMSNorm', but no layer of this model has this name.",
+    )
 
 
 def test_other_mappings_without_a_layer_are_no_warning(log: pytest.LogCaptureFixture) -> None:

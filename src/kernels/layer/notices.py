@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kernels.layer.decision import NOTES
@@ -60,7 +61,8 @@ def unused_names(
     notes: dict[str, tuple[str, bool]] = {}
     if unused:
         unmarked = [cls for cls in classes if cls not in by_class and not hasattr(cls, "kernel_layer_name")]
-        class_names = dict.fromkeys(cls.__name__ for cls in unmarked)
+        # A class of Torch computes what its own name says, so a similar name means something else.
+        class_names = {cls.__name__: cls.__module__.startswith("torch.") for cls in unmarked}
         notes = {name: likely.note(name, class_names) for name in unused}
     notes |= {name: likely.note(name) for name in _misspelt(registered - names, names, names.difference(served))}
     # A name in `by_class` that is not in the mapping was mentioned where the layer's kernel was looked for.
@@ -153,8 +155,13 @@ class _Likely:
         self._layers = [*marked, *self._misspelt]
         self._left = _MOST_COMPARED
 
-    def note(self, name: str, classes: Collection[str] = ()) -> tuple[str, bool]:
-        """The sentence for one name, and whether it says what may be meant."""
+    def note(self, name: str, classes: Mapping[str, bool] = MappingProxyType({})) -> tuple[str, bool]:
+        """The sentence for one name, and whether it says what may be meant.
+
+        Args:
+            name: The name.
+            classes: The names of the classes without a mark, and whether each is Torch's own.
+        """
         note = f"The mapping has {name!r}, but no layer of this model has this name."
         if name in classes:
             return f"{note} The class {name!r} carries no mark: by_class={{{name!r}: {name!r}}} names its layers.", True
@@ -166,7 +173,9 @@ class _Likely:
             return f"{note} Did you mean by_class={{{self._misspelt[layer]!r}: {name!r}}}, not {layer!r}?", True
         if layer is not None:
             return f"{note} Did you mean {format_value(layer)}?", True
-        cls = nearest_name(name, classes)
+        likely = [each for each, torchs in classes.items() if not torchs or each.casefold() == name.casefold()]
+        cls = nearest_name(name, likely)
         if cls is not None:
-            return f"{note} If the class {cls!r} is meant, by_class={{{cls!r}: {name!r}}} names its layers.", True
+            hint = f"by_class={{{cls!r}: {name!r}}} names its layers, and compare_layers compares the results"
+            return f"{note} If the class {cls!r} is meant, {hint}.", True
         return note, False
