@@ -126,13 +126,13 @@ def test_rms_norm_of_a_models_sizes(
 @pytest.mark.compiler
 def test_compiled_rms_norm_names_a_wrong_argument(load: Callable[..., ModuleType]) -> None:
     kernel, x = load("rms-norm", COMPILED), torch.ones(2, 8, device="cuda")
-    for wrong, says in [
-        ({"weight": torch.ones(7, device="cuda")}, "`weight` has the shape"),
-        ({"weight": torch.ones(8)}, "`weight` is on cpu"),
-        ({"weight": torch.ones(8, device="cuda", dtype=torch.float64)}, "`weight` is Double"),
-        ({"input": x.long()}, "`input` is Long"),
+    for wrong, error, says in [
+        ({"weight": torch.ones(7, device="cuda")}, ValueError, "`weight` has the shape"),
+        ({"weight": torch.ones(8)}, RuntimeError, "`weight` is on cpu"),
+        ({"weight": torch.ones(8, device="cuda", dtype=torch.float64)}, TypeError, "`weight` is Double"),
+        ({"input": x.long()}, TypeError, "`input` is Long"),
     ]:
-        with pytest.raises(RuntimeError, match=says):
+        with pytest.raises(error, match=says):
             kernel.rms_norm(**{"input": x, "weight": torch.ones(8, device="cuda"), **wrong})
 
 

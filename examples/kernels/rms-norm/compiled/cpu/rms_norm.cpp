@@ -1,9 +1,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "../torch-ext/backward_in_torch.h"
@@ -27,22 +29,35 @@ void run(const at::Tensor& input, const at::Tensor& weight, at::Tensor& output, 
   });
 }
 
+template <typename Call>
+void for_type(const at::Tensor& tensor, const Call& call) {
+  if (tensor.scalar_type() == at::kFloat) {
+    call(float());
+  } else if (tensor.scalar_type() == at::kHalf) {
+    call(rms_norm_cpu::Half());
+  } else {
+    call(uint16_t());
+  }
+}
+
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps) {
   const auto known = [](const at::Tensor& tensor) {
-    return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16;
+    const auto type = tensor.scalar_type();
+    return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
   };
-  TORCH_CHECK(input.dim() >= 1, "rms_norm: `input` has no dimension; allowed is [..., N].");
-  TORCH_CHECK(weight.dim() == 1 && weight.size(0) == input.size(-1), "rms_norm: `weight` has the shape ",
-              weight.sizes(), "; allowed is [", input.size(-1), "], the last dimension of `input` ", input.sizes(), ".");
-  TORCH_CHECK(known(input), "rms_norm: `input` is ", input.scalar_type(), "; allowed are float32 and bfloat16.");
-  TORCH_CHECK(known(weight), "rms_norm: `weight` is ", weight.scalar_type(), "; allowed are float32 and bfloat16.");
+  TORCH_CHECK_VALUE(input.dim() >= 1, "rms_norm: `input` has no dimension; allowed is [..., N].");
+  TORCH_CHECK_VALUE(weight.dim() == 1 && weight.size(0) == input.size(-1), "rms_norm: `weight` has the shape ",
+                    weight.sizes(), "; allowed is [", input.size(-1), "], the last dimension of `input` ", input.sizes(), ".");
+  TORCH_CHECK_TYPE(known(input), "rms_norm: `input` is ", input.scalar_type(),
+                   "; allowed are float32, float16 and bfloat16.");
+  TORCH_CHECK_TYPE(known(weight), "rms_norm: `weight` is ", weight.scalar_type(),
+                   "; allowed are float32, float16 and bfloat16.");
   TORCH_CHECK(weight.is_cpu(), "rms_norm: `weight` is on ", weight.device(), "; allowed is the device of `input`, cpu.");
 
-  const bool narrow_input = input.scalar_type() == at::kBFloat16;
-  const bool narrow_weight = weight.scalar_type() == at::kBFloat16;
-  auto output = at::empty(input.sizes(), input.options().dtype(narrow_input && narrow_weight ? at::kBFloat16 : at::kFloat));
+  const auto type = c10::promoteTypes(input.scalar_type(), weight.scalar_type());
+  auto output = at::empty(input.sizes(), input.options().dtype(type));
   if (output.numel() == 0) {
     return output;
   }
@@ -53,24 +68,22 @@ at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double ep
   }
   const auto scale = weight.contiguous();
   auto to = output.view({-1, input.size(-1)});
-  if (narrow_input && narrow_weight) {
-    run<uint16_t, uint16_t, uint16_t>(rows, scale, to, eps);
-  } else if (narrow_input) {
-    run<uint16_t, float, float>(rows, scale, to, eps);
-  } else if (narrow_weight) {
-    run<float, uint16_t, float>(rows, scale, to, eps);
-  } else {
-    run<float, float, float>(rows, scale, to, eps);
-  }
+  for_type(rows, [&](auto value) {
+    for_type(scale, [&](auto factor) {
+      using Input = decltype(value);
+      using Weight = decltype(factor);
+      run<Input, Weight, std::conditional_t<std::is_same_v<Input, Weight>, Input, float>>(rows, scale, to, eps);
+    });
+  });
   return output;
 }
 
 std::tuple<at::Tensor, at::Tensor> fused_add_rms_norm(const at::Tensor& input, const at::Tensor& residual,
                                                       const at::Tensor& weight, double eps) {
-  TORCH_CHECK(residual.sizes() == input.sizes(), "fused_add_rms_norm: `residual` has the shape ", residual.sizes(),
-              "; allowed is that of `input`, ", input.sizes(), ".");
-  TORCH_CHECK(residual.scalar_type() == input.scalar_type(), "fused_add_rms_norm: `residual` is ",
-              residual.scalar_type(), "; allowed is the type of `input`, ", input.scalar_type(), ".");
+  TORCH_CHECK_VALUE(residual.sizes() == input.sizes(), "fused_add_rms_norm: `residual` has the shape ", residual.sizes(),
+                    "; allowed is that of `input`, ", input.sizes(), ".");
+  TORCH_CHECK_TYPE(residual.scalar_type() == input.scalar_type(), "fused_add_rms_norm: `residual` is ",
+                   residual.scalar_type(), "; allowed is the type of `input`, ", input.scalar_type(), ".");
   TORCH_CHECK(residual.device() == input.device(), "fused_add_rms_norm: `residual` is on ", residual.device(),
               "; allowed is the device of `input`, ", input.device(), ".");
   auto summed = input.add(residual).contiguous();

@@ -118,13 +118,13 @@ at::Tensor forward(const at::Tensor& input, const at::Tensor* residual, at::Tens
 
 void check(const at::Tensor& input, const at::Tensor& weight) {
   const auto type = input.scalar_type();
-  TORCH_CHECK(input.dim() >= 1, "rms_norm: `input` has no dimension; allowed is [..., N].");
-  TORCH_CHECK(weight.dim() == 1 && weight.size(0) == input.size(-1), "rms_norm: `weight` has the shape ",
-              weight.sizes(), "; allowed is [", input.size(-1), "], the last dimension of `input` ", input.sizes(), ".");
-  TORCH_CHECK(type == at::kFloat || type == at::kHalf || type == at::kBFloat16, "rms_norm: `input` is ", type,
-              "; allowed are float32, float16 and bfloat16.");
-  TORCH_CHECK(weight.scalar_type() == type || weight.scalar_type() == at::kFloat, "rms_norm: `weight` is ",
-              weight.scalar_type(), "; allowed are the type of `input`, ", type, ", and float32.");
+  TORCH_CHECK_VALUE(input.dim() >= 1, "rms_norm: `input` has no dimension; allowed is [..., N].");
+  TORCH_CHECK_VALUE(weight.dim() == 1 && weight.size(0) == input.size(-1), "rms_norm: `weight` has the shape ",
+                    weight.sizes(), "; allowed is [", input.size(-1), "], the last dimension of `input` ", input.sizes(), ".");
+  TORCH_CHECK_TYPE(type == at::kFloat || type == at::kHalf || type == at::kBFloat16, "rms_norm: `input` is ", type,
+                   "; allowed are float32, float16 and bfloat16.");
+  TORCH_CHECK_TYPE(weight.scalar_type() == type || weight.scalar_type() == at::kFloat, "rms_norm: `weight` is ",
+                   weight.scalar_type(), "; allowed are the type of `input`, ", type, ", and float32.");
   TORCH_CHECK(weight.device() == input.device(), "rms_norm: `weight` is on ", weight.device(),
               "; allowed is the device of `input`, ", input.device(), ".");
 }
@@ -139,10 +139,10 @@ at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double ep
 std::tuple<at::Tensor, at::Tensor> fused_add_rms_norm(const at::Tensor& input, const at::Tensor& residual,
                                                       const at::Tensor& weight, double eps) {
   rms_norm_cuda::check(input, weight);
-  TORCH_CHECK(residual.sizes() == input.sizes(), "fused_add_rms_norm: `residual` has the shape ", residual.sizes(),
-              "; allowed is that of `input`, ", input.sizes(), ".");
-  TORCH_CHECK(residual.scalar_type() == input.scalar_type(), "fused_add_rms_norm: `residual` is ",
-              residual.scalar_type(), "; allowed is the type of `input`, ", input.scalar_type(), ".");
+  TORCH_CHECK_VALUE(residual.sizes() == input.sizes(), "fused_add_rms_norm: `residual` has the shape ", residual.sizes(),
+                    "; allowed is that of `input`, ", input.sizes(), ".");
+  TORCH_CHECK_TYPE(residual.scalar_type() == input.scalar_type(), "fused_add_rms_norm: `residual` is ",
+                   residual.scalar_type(), "; allowed is the type of `input`, ", input.scalar_type(), ".");
   TORCH_CHECK(residual.device() == input.device(), "fused_add_rms_norm: `residual` is on ", residual.device(),
               "; allowed is the device of `input`, ", input.device(), ".");
   const c10::cuda::CUDAGuard guard(input.device());

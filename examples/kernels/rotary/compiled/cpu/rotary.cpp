@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kGrain = 16384;
 
 bool known(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16;
+  const auto type = tensor.scalar_type();
+  return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
 }
 
 at::Tensor side_by_side(const at::Tensor& tensor) { return tensor.stride(-1) == 1 ? tensor : tensor.contiguous(); }
@@ -46,16 +47,17 @@ void run(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, at::
 
 at::Tensor rotate(const char* name, const at::Tensor& tensor, const at::Tensor& cosine, const at::Tensor& sine,
                   int64_t unsqueeze_dim, bool inverse) {
-  TORCH_CHECK(known(tensor), "rotary: `", name, "` is ", tensor.scalar_type(), "; allowed are float32 and bfloat16.");
-  TORCH_CHECK(tensor.dim() == 4, "rotary: `", name, "` has the shape ", tensor.sizes(), "; allowed are 4 dimensions.");
+  TORCH_CHECK_TYPE(known(tensor), "rotary: `", name, "` is ", tensor.scalar_type(),
+                   "; allowed are float32, float16 and bfloat16.");
+  TORCH_CHECK_VALUE(tensor.dim() == 4, "rotary: `", name, "` has the shape ", tensor.sizes(), "; allowed are 4 dimensions.");
   TORCH_CHECK(tensor.is_cpu(), "rotary: `", name, "` is on ", tensor.device(), "; allowed is cpu.");
   auto cos = cosine.unsqueeze(unsqueeze_dim), sin = sine.unsqueeze(unsqueeze_dim);
   bool fits = cos.size(3) == tensor.size(3) && tensor.size(3) % 2 == 0;
   for (int64_t dim = 0; dim < 3; ++dim) {
     fits = fits && (cos.size(dim) == 1 || cos.size(dim) == tensor.size(dim));
   }
-  TORCH_CHECK(fits, "rotary: `", name, "` has the shape ", tensor.sizes(), ", and `cos` ", cosine.sizes(),
-              " with `unsqueeze_dim` ", unsqueeze_dim, " does not repeat to it; allowed is an even last dimension, equal in both.");
+  TORCH_CHECK_VALUE(fits, "rotary: `", name, "` has the shape ", tensor.sizes(), ", and `cos` ", cosine.sizes(),
+                    " with `unsqueeze_dim` ", unsqueeze_dim, " does not repeat to it; allowed is an even last dimension, equal in both.");
 
   const auto type = c10::promoteTypes(tensor.scalar_type(), cos.scalar_type());
   const auto x = side_by_side(tensor.to(type));
@@ -67,6 +69,8 @@ at::Tensor rotate(const char* name, const at::Tensor& tensor, const at::Tensor& 
   sin = side_by_side(sin.to(type)).expand(x.sizes());
   if (type == at::kFloat) {
     run<float>(x, cos, sin, output, inverse);
+  } else if (type == at::kHalf) {
+    run<rotary_cpu::Half>(x, cos, sin, output, inverse);
   } else {
     run<uint16_t>(x, cos, sin, output, inverse);
   }
@@ -77,10 +81,10 @@ at::Tensor rotate(const char* name, const at::Tensor& tensor, const at::Tensor& 
 
 std::tuple<at::Tensor, at::Tensor> rotary(const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos,
                                           const at::Tensor& sin, int64_t unsqueeze_dim, bool inverse) {
-  TORCH_CHECK(known(cos), "rotary: `cos` is ", cos.scalar_type(), "; allowed are float32 and bfloat16.");
-  TORCH_CHECK(cos.dim() == 3, "rotary: `cos` has the shape ", cos.sizes(), "; allowed are 3 dimensions.");
-  TORCH_CHECK(sin.scalar_type() == cos.scalar_type() && sin.sizes() == cos.sizes(), "rotary: `sin` is ",
-              sin.scalar_type(), " ", sin.sizes(), "; allowed is what `cos` is, ", cos.scalar_type(), " ", cos.sizes(), ".");
+  TORCH_CHECK_TYPE(known(cos), "rotary: `cos` is ", cos.scalar_type(), "; allowed are float32, float16 and bfloat16.");
+  TORCH_CHECK_VALUE(cos.dim() == 3, "rotary: `cos` has the shape ", cos.sizes(), "; allowed are 3 dimensions.");
+  TORCH_CHECK_VALUE(sin.scalar_type() == cos.scalar_type() && sin.sizes() == cos.sizes(), "rotary: `sin` is ",
+                    sin.scalar_type(), " ", sin.sizes(), "; allowed is what `cos` is, ", cos.scalar_type(), " ", cos.sizes(), ".");
   TORCH_CHECK(cos.is_cpu() && sin.is_cpu(), "rotary: `cos` and `sin` are on ", cos.device(), " and ", sin.device(),
               "; allowed is the device of `q`, cpu.");
   auto rotated_q = rotate("q", q, cos, sin, unsqueeze_dim, inverse);

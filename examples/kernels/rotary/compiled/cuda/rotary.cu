@@ -99,29 +99,29 @@ void for_types(c10::ScalarType values, c10::ScalarType angles, Rest&&... rest) {
 }
 
 void check(const char* name, const at::Tensor& tensor, const at::Tensor& cos, int64_t heads) {
-  TORCH_CHECK(known(tensor), "rotary: `", name, "` is ", tensor.scalar_type(),
-              "; allowed are float32, float16 and bfloat16.");
-  TORCH_CHECK(tensor.dim() == 4, "rotary: `", name, "` has the shape ", tensor.sizes(), "; allowed are 4 dimensions.");
+  TORCH_CHECK_TYPE(known(tensor), "rotary: `", name, "` is ", tensor.scalar_type(),
+                   "; allowed are float32, float16 and bfloat16.");
+  TORCH_CHECK_VALUE(tensor.dim() == 4, "rotary: `", name, "` has the shape ", tensor.sizes(), "; allowed are 4 dimensions.");
   TORCH_CHECK(tensor.device() == cos.device(), "rotary: `", name, "` is on ", tensor.device(),
               "; allowed is the device of `cos`, ", cos.device(), ".");
   const bool fits = (cos.size(0) == 1 || cos.size(0) == tensor.size(0)) && cos.size(1) == tensor.size(3 - heads) &&
                     cos.size(2) == tensor.size(3) && tensor.size(3) % 2 == 0;
-  TORCH_CHECK(fits, "rotary: `", name, "` has the shape ", tensor.sizes(), ", and `cos` ", cos.sizes(),
-              " with `unsqueeze_dim` ", heads,
-              " does not repeat to it; allowed is an even last dimension, equal in both.");
+  TORCH_CHECK_VALUE(fits, "rotary: `", name, "` has the shape ", tensor.sizes(), ", and `cos` ", cos.sizes(),
+                    " with `unsqueeze_dim` ", heads,
+                    " does not repeat to it; allowed is an even last dimension, equal in both.");
 }
 
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> rotary(const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos,
                                           const at::Tensor& sin, int64_t unsqueeze_dim, bool inverse) {
-  TORCH_CHECK(known(cos), "rotary: `cos` is ", cos.scalar_type(), "; allowed are float32, float16 and bfloat16.");
-  TORCH_CHECK(cos.dim() == 3, "rotary: `cos` has the shape ", cos.sizes(), "; allowed are 3 dimensions.");
-  TORCH_CHECK(sin.scalar_type() == cos.scalar_type() && sin.sizes() == cos.sizes() && sin.device() == cos.device(),
-              "rotary: `sin` is ", sin.scalar_type(), " ", sin.sizes(), "; allowed is what `cos` is, ",
-              cos.scalar_type(), " ", cos.sizes(), ".");
-  TORCH_CHECK(unsqueeze_dim == 1 || unsqueeze_dim == 2, "rotary: `unsqueeze_dim` is ", unsqueeze_dim,
-              "; allowed are 1 and 2.");
+  TORCH_CHECK_TYPE(known(cos), "rotary: `cos` is ", cos.scalar_type(), "; allowed are float32, float16 and bfloat16.");
+  TORCH_CHECK_VALUE(cos.dim() == 3, "rotary: `cos` has the shape ", cos.sizes(), "; allowed are 3 dimensions.");
+  TORCH_CHECK_VALUE(sin.scalar_type() == cos.scalar_type() && sin.sizes() == cos.sizes() && sin.device() == cos.device(),
+                    "rotary: `sin` is ", sin.scalar_type(), " ", sin.sizes(), "; allowed is what `cos` is, ",
+                    cos.scalar_type(), " ", cos.sizes(), ".");
+  TORCH_CHECK_VALUE(unsqueeze_dim == 1 || unsqueeze_dim == 2, "rotary: `unsqueeze_dim` is ", unsqueeze_dim,
+                    "; allowed are 1 and 2.");
   check("q", q, cos, unsqueeze_dim);
   check("k", k, cos, unsqueeze_dim);
   const c10::cuda::CUDAGuard guard(q.device());

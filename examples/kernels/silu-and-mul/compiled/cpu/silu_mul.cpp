@@ -24,12 +24,13 @@ at::Tensor as_rows(const at::Tensor& tensor, bool single) {
 }
 
 void check(const at::Tensor& gate, const at::Tensor& up) {
-  TORCH_CHECK(gate.scalar_type() == at::kFloat || gate.scalar_type() == at::kBFloat16, "silu_mul: `gate` is ",
-              gate.scalar_type(), "; allowed are float32 and bfloat16.");
-  TORCH_CHECK(up.scalar_type() == gate.scalar_type(), "silu_mul: `up` is ", up.scalar_type(),
-              "; allowed is the type of `gate`, ", gate.scalar_type(), ".");
-  TORCH_CHECK(up.sizes() == gate.sizes(), "silu_mul: `up` has the shape ", up.sizes(),
-              "; allowed is the shape of `gate`, ", gate.sizes(), ".");
+  const auto type = gate.scalar_type();
+  TORCH_CHECK_TYPE(type == at::kFloat || type == at::kHalf || type == at::kBFloat16, "silu_mul: `gate` is ", type,
+                   "; allowed are float32, float16 and bfloat16.");
+  TORCH_CHECK_TYPE(up.scalar_type() == gate.scalar_type(), "silu_mul: `up` is ", up.scalar_type(),
+                   "; allowed is the type of `gate`, ", gate.scalar_type(), ".");
+  TORCH_CHECK_VALUE(up.sizes() == gate.sizes(), "silu_mul: `up` has the shape ", up.sizes(),
+                    "; allowed is the shape of `gate`, ", gate.sizes(), ".");
   TORCH_CHECK(up.is_cpu(), "silu_mul: `up` is on ", up.device(), "; allowed is the device of `gate`, cpu.");
 }
 
@@ -54,6 +55,8 @@ template <typename Call>
 void for_type(const at::Tensor& tensor, const Call& call) {
   if (tensor.scalar_type() == at::kFloat) {
     call(float());
+  } else if (tensor.scalar_type() == at::kHalf) {
+    call(silu_mul_cpu::Half());
   } else {
     call(uint16_t());
   }

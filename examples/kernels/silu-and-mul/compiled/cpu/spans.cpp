@@ -25,6 +25,15 @@ INLINE To bits_as(From from) {
 INLINE float load(float value) { return value; }
 INLINE float load(uint16_t bits) { return bits_as<float>(static_cast<uint32_t>(bits) << 16); }
 
+// Written out, as not every processor has an instruction for it, and the loader's copies must not call one of GCC's
+// runtime. The scaling by powers of two is exact, also for subnormals.
+INLINE float load(silu_mul_cpu::Half half) {
+  const uint32_t wide = static_cast<uint32_t>(half.bits) << 16, twice = wide << 1;
+  const float normal = bits_as<float>((twice >> 4) + (0xE0u << 23)) * 0x1.0p-112f;
+  const float subnormal = bits_as<float>((twice >> 17) | (126u << 23)) - 0.5f;
+  return bits_as<float>((wide & 0x80000000u) | bits_as<uint32_t>(twice < (1u << 27) ? subnormal : normal));
+}
+
 INLINE void store(float value, float* to) { *to = value; }
 
 // To nearest, ties to even; a NaN stays one.
@@ -34,6 +43,19 @@ INLINE void store(float value, uint16_t* to) {
   const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
   *to = static_cast<uint16_t>(is_nan ? 0x7FC0u : rounded);
 }
+
+// To nearest, ties to even: adding a power of two leaves the digits that a half has; a NaN stays one.
+INLINE silu_mul_cpu::Half to_half(float value) {
+  const uint32_t bits = bits_as<uint32_t>(value), twice = bits << 1;
+  const float scaled = bits_as<float>(bits & 0x7FFFFFFFu) * 0x1.0p+112f * 0x1.0p-110f;  // infinity from 65520 on
+  const uint32_t power = twice & 0xFF000000u;
+  const float rounded = bits_as<float>(((power < 0x71000000u ? 0x71000000u : power) >> 1) + 0x07800000u) + scaled;
+  const uint32_t digits = bits_as<uint32_t>(rounded);
+  const uint32_t half = twice > 0xFF000000u ? 0x7E00u : ((digits >> 13) & 0x7C00u) + (digits & 0x0FFFu);
+  return {static_cast<uint16_t>((bits >> 16 & 0x8000u) | half)};
+}
+
+INLINE void store(float value, silu_mul_cpu::Half* to) { *to = to_half(value); }
 
 // e^x without a branch or a call, so that loops over it vectorise: x = k ln 2 + r with |r| <= ln 2 / 2, e^r by its Taylor
 // polynomial of degree 7 (the next term is below 6e-9 relative), 2^k by its exponent bits. Infinity from 88.4 on (the
@@ -92,5 +114,6 @@ namespace silu_mul_cpu {
 
 DEFINE_SPANS(float)
 DEFINE_SPANS(uint16_t)
+DEFINE_SPANS(Half)
 
 }  // namespace silu_mul_cpu

@@ -175,12 +175,12 @@ void run(std::array<at::Tensor, Inputs> inputs, const std::array<at::Tensor, Out
 
 void check(const char* name, const at::Tensor& gate, const at::Tensor& other) {
   const auto type = gate.scalar_type();
-  TORCH_CHECK(type == at::kFloat || type == at::kHalf || type == at::kBFloat16, "silu_mul: `gate` is ", type,
-              "; allowed are float32, float16 and bfloat16.");
-  TORCH_CHECK(other.scalar_type() == type, "silu_mul: `", name, "` is ", other.scalar_type(),
-              "; allowed is the type of `gate`, ", type, ".");
-  TORCH_CHECK(other.sizes() == gate.sizes(), "silu_mul: `", name, "` has the shape ", other.sizes(),
-              "; allowed is the shape of `gate`, ", gate.sizes(), ".");
+  TORCH_CHECK_TYPE(type == at::kFloat || type == at::kHalf || type == at::kBFloat16, "silu_mul: `gate` is ", type,
+                   "; allowed are float32, float16 and bfloat16.");
+  TORCH_CHECK_TYPE(other.scalar_type() == type, "silu_mul: `", name, "` is ", other.scalar_type(),
+                   "; allowed is the type of `gate`, ", type, ".");
+  TORCH_CHECK_VALUE(other.sizes() == gate.sizes(), "silu_mul: `", name, "` has the shape ", other.sizes(),
+                    "; allowed is the shape of `gate`, ", gate.sizes(), ".");
   TORCH_CHECK(other.device() == gate.device(), "silu_mul: `", name, "` is on ", other.device(),
               "; allowed is the device of `gate`, ", gate.device(), ".");
 }

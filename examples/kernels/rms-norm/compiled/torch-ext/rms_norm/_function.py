@@ -14,15 +14,17 @@ def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> to
     as `LlamaRMSNorm` does.
 
     Args:
-        input: `[..., N]`, float32 or bfloat16, on CUDA also float16; any strides.
-        weight: `[N]`, of the input's type or float32.
+        input: `[..., N]`, float32, float16 or bfloat16; any strides.
+        weight: `[N]`, of the input's type or float32; on CPU any of these types.
         eps: Added to the mean square.
 
     Returns:
         `[..., N]`, contiguous, of the type that `input` and `weight` promote to. Differentiable in both.
 
     Raises:
-        RuntimeError: A shape, type or device is not one of those above.
+        ValueError: A shape is not one of those above.
+        TypeError: A type is not.
+        RuntimeError: The tensors are on several devices.
     """
     if torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad):
         return ops.rms_norm(input, weight, eps)
@@ -37,7 +39,7 @@ def fused_add_rms_norm(
     Args:
         input: `[..., N]`, as in `rms_norm`.
         residual: Of the shape and type of `input`; any strides.
-        weight: `[N]`, of the input's type or float32.
+        weight: `[N]`, of the input's type or float32; on CPU any of these types.
         eps: Added to the mean square.
 
     Returns:
@@ -45,7 +47,9 @@ def fused_add_rms_norm(
         residual; both contiguous. Differentiable in all three tensors.
 
     Raises:
-        RuntimeError: A shape, type or device is not one of those above.
+        ValueError: A shape is not one of those above.
+        TypeError: A type is not.
+        RuntimeError: The tensors are on several devices.
     """
     if torch.is_grad_enabled() and (input.requires_grad or residual.requires_grad or weight.requires_grad):
         return ops.fused_add_rms_norm(input, residual, weight, eps)

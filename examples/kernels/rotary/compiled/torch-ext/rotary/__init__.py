@@ -2,5 +2,6 @@
 
 from . import layers
 from ._function import apply_rotary_pos_emb
+from ._ops import ops
 
-__all__ = ["apply_rotary_pos_emb", "layers"]
+__all__ = ["apply_rotary_pos_emb", "layers", "ops"]

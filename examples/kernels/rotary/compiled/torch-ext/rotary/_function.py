@@ -15,7 +15,7 @@ def apply_rotary_pos_emb(
     Computed in float32 and rounded once.
 
     Args:
-        q: `[B, H, S, D]`, or `[B, S, H, D]` with `unsqueeze_dim=2`; D even; float32 or bfloat16, on CUDA also float16;
+        q: `[B, H, S, D]`, or `[B, S, H, D]` with `unsqueeze_dim=2`; D even; float32, float16 or bfloat16;
             any strides.
         k: The same with its own number of heads.
         cos: `[B, S, D]` or `[1, S, D]`, of one of these types.
@@ -27,7 +27,9 @@ def apply_rotary_pos_emb(
         tensors.
 
     Raises:
-        RuntimeError: A shape, type or device is not one of those above.
+        TypeError: A tensor is of another type.
+        ValueError: A shape or `unsqueeze_dim` is not one of those above, or `sin` is of another type than `cos`.
+        RuntimeError: The tensors are on several devices.
     """
     if cos.requires_grad or sin.requires_grad:  # learned angles: rare enough for plain Torch
         return _in_torch(q, cos, sin, unsqueeze_dim), _in_torch(k, cos, sin, unsqueeze_dim)

@@ -2,5 +2,6 @@
 
 from . import layers
 from ._function import silu_and_mul, silu_mul
+from ._ops import ops
 
-__all__ = ["layers", "silu_and_mul", "silu_mul"]
+__all__ = ["layers", "ops", "silu_and_mul", "silu_mul"]

@@ -11,14 +11,16 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """`silu(gate) * up`, value by value, computed in float32 and rounded once.
 
     Args:
-        gate: Any shape, float32 or bfloat16, on CUDA also float16; any strides.
+        gate: Any shape, float32, float16 or bfloat16; any strides.
         up: Of the same shape and type.
 
     Returns:
         A contiguous tensor of that shape and type. Differentiable in both.
 
     Raises:
-        RuntimeError: A shape, type or device is not one of those above.
+        TypeError: `gate` is of another type, or `up` of another than `gate`.
+        ValueError: `up` has another shape than `gate`.
+        RuntimeError: They are on two devices.
     """
     if torch.is_grad_enabled() and (gate.requires_grad or up.requires_grad):
         return ops.silu_mul(gate, up)
@@ -29,14 +31,14 @@ def silu_and_mul(input: torch.Tensor) -> torch.Tensor:
     """`silu` of the first half of the last dimension times the second half.
 
     Args:
-        input: `[..., 2 * N]`, float32 or bfloat16, on CUDA also float16; any strides.
+        input: `[..., 2 * N]`, float32, float16 or bfloat16; any strides.
 
     Returns:
         `[..., N]`, contiguous, of the same type. Differentiable.
 
     Raises:
         ValueError: The last dimension is odd, or there is none.
-        RuntimeError: The type is another.
+        TypeError: The type is another.
     """
     if input.dim() == 0 or input.shape[-1] % 2:
         raise ValueError(f"`input` has the shape {tuple(input.shape)}; allowed is an even last dimension.")
