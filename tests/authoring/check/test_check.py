@@ -228,6 +228,33 @@ def test_metadata_is_judged(write_variant: Write, metadata: dict[str, Any], verd
     assert any(each[0] == verdict and what in each[1] for each in answers), answers
 
 
+@pytest.mark.parametrize(
+    ("source", "depends", "says"),
+    [
+        ("import einops", [], "layers.py, line 1: imports einops, which `python-depends` does not list; add 'einops'"),
+        ("import os, einops.layers as e", [], "layers.py, line 1: imports einops"),
+        (
+            "from requests import get",
+            [],
+            "imports requests, which `python-depends` does not list; a cpu kernel may ask",
+        ),
+        ("import einops", ["einops"], None),
+        ("import tvm_ffi", [], "add 'tvm-ffi' in build.toml"),
+        ("import triton.language as tl, numpy as np, torch_npu\nfrom . import other", [], None),
+        ("try:\n    import einops\nexcept ImportError:\n    pass\nif 0:\n    import requests", [], None),
+        ("def f():\n    import einops", [], None),
+    ],
+)
+def test_a_package_that_a_load_imports_and_the_metadata_does_not_list_is_a_hint(
+    write_variant: Write, source: str, depends: list[str], says: str | None
+) -> None:
+    files = {"layers.py": source, "other.py": "", "unused.py": "import requests"}
+    found = said(static(write_variant(files, metadata={"python-depends": depends})), "metadata")
+    hints = [what for verdict, what in found if verdict == "hint"]
+    assert [says in hint for hint in hints] == ([] if says is None else [True])
+    assert found[-1][0] == "ok"
+
+
 @pytest.mark.parametrize("archs", [["8.0", "9.0a", "10.0f", "9.0+PTX", "10.0f+PTX"]])
 def test_published_spellings_of_architectures_are_known(write_variant: Write, archs: list[str]) -> None:
     folder = write_variant(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from collections.abc import Mapping
 
 from kernels import backends
 from kernels.authoring.check.checked_variant import CheckedVariant
-from kernels.authoring.check.faults import report_faults
+from kernels.authoring.check.faults import report_faults, report_hints
+from kernels.authoring.check.package_files import PackageFiles
+from kernels.authoring.check.parsed_sources import parsed
 from kernels.authoring.compile.freshness import digest_remedy
 from kernels.errors import InvalidMetadata, InvalidVariant, KernelsError
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
@@ -14,12 +19,16 @@ from kernels.models.snapshot import METADATA_FILE, is_bytecode
 from kernels.models.spdx import license_problem
 from kernels.resolver.variant import UNIVERSAL, parse_variant
 from kernels.support.checks import StepResults, failed, missing, ok, skipped
+from kernels.support.documents import TooComplex
 from kernels.support.formatting import plural
 from kernels.trust.digest import verify_digest
 
 __all__ = ["digest", "layout", "metadata"]
 
 _INIT = "__init__.py"
+
+#: What is there where a kernel is loaded: with Python, with Torch or with this package.
+_PRESENT = frozenset({"kernels", "numpy", "torch", "triton", "typing_extensions", *sys.stdlib_module_names})
 
 
 def layout(checked: CheckedVariant) -> StepResults:
@@ -58,7 +67,7 @@ def metadata(checked: CheckedVariant) -> StepResults:
     except InvalidMetadata as error:
         yield failed(str(error))
         return
-    results = [*_required(found), *_agreement(found, checked), *_depends(found)]
+    results = [*_required(found), *_agreement(found, checked), *_depends(found, checked)]
     yield from results
     if all(verdict != "failed" for verdict, _ in results):
         yield ok(f"{found.name} version {found.version}, id {found.id}, for {found.backend.type}")
@@ -96,7 +105,7 @@ def _agreement(found: Metadata, checked: CheckedVariant) -> StepResults:
         yield failed(f"`backend.type` is {found.backend.type!r}, but {checked.folder.name} is a variant for {named}")
 
 
-def _depends(found: Metadata) -> StepResults:
+def _depends(found: Metadata, checked: CheckedVariant) -> StepResults:
     backend = backends.known(found.backend.type)
     allowed = backends.GENERAL_PYTHON_DEPENDS if backend is None else backends.allowed_python_depends(backend)
     unknown = [name for name in found.python_depends if name not in allowed]
@@ -105,6 +114,34 @@ def _depends(found: Metadata) -> StepResults:
             f"`python-depends` has {backends.listed(unknown)}; a {found.backend.type} kernel may ask for "
             f"{', '.join(sorted(allowed))}"
         )
+    yield from report_hints(_not_listed(found, checked, allowed))
+
+
+def _not_listed(
+    found: Metadata, checked: CheckedVariant, allowed: Mapping[str, backends.PythonDependency]
+) -> list[str]:
+    """What a load imports at the top of a file, and the metadata does not list; an import in `if` or `try` may fail."""
+    names = {each.module: name for name, each in allowed.items() if each.module is not None}
+    present = _PRESENT | {module for module, name in names.items() if name in found.python_depends}
+    if checked.variant is not None and checked.variant.kind == "tvm-ffi":
+        present |= {"tvm_ffi"}
+    try:
+        files = PackageFiles(checked).imported_at_load()
+    except TooComplex:  # the check of the layers says so
+        return []
+    hints = []
+    for file, module in parsed(checked, sorted(files)):
+        for node in [] if isinstance(module, str) else module.body:
+            imported = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                imported = [node.module or ""]
+            for name in dict.fromkeys(each.partition(".")[0] for each in imported):
+                # Torch's packages for devices, such as torch_npu, are there where the backend is.
+                if name not in present and not name.startswith("torch_"):
+                    what = f"{file}, line {node.lineno}: imports {name}, which `python-depends` does not list"
+                    listed = f"a {found.backend.type} kernel may ask for {', '.join(sorted(allowed))}"
+                    hints.append(f"{what}; {f'add {names[name]!r} in build.toml' if name in names else listed}")
+    return hints
 
 
 def digest(checked: CheckedVariant) -> StepResults:
