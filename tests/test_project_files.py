@@ -74,6 +74,12 @@ def test_pins_satisfy_what_the_project_asks_for(stack: str) -> None:
             assert pinned(pin) in requirement.specifier, f"make lock: {pin} does not satisfy {requirement}"
 
 
+def test_the_packages_of_the_extra_for_serving_are_those_that_users_are_told_to_install() -> None:
+    packages = [each.partition(">=")[0] for each in PROJECT["optional-dependencies"]["serve"]]
+    for path in ("docs/serve.md", "src/kernels/server/__init__.py"):
+        assert f"pip install {' '.join(packages)}" in (ROOT / path).read_text(encoding="utf-8")
+
+
 def test_the_extras_that_other_packages_require_are_there() -> None:
     assert {"benchmark", "curated", "curated-xpu", "torch"} <= set(PROJECT["optional-dependencies"])
 

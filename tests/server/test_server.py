@@ -98,12 +98,12 @@ def test_a_server_that_dies_at_start_is_an_error(tmp_path: Path, monkeypatch: py
         HubServer(tmp_path).start()
 
 
-@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "markdown_it"])
 def test_without_the_extra_the_error_names_it(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None\nimport kernels.server"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("kernels.errors.MissingPythonDependency")
-    assert missing in last
-    assert "pip install starlette uvicorn" in last
+    assert missing.replace("_", "-") in last
+    assert "pip install jinja2 markdown-it-py starlette uvicorn (extra `serve`)" in last

@@ -6,7 +6,7 @@
         print(hub.url)  # HF_ENDPOINT or KERNELS_HUB for any client
 
 It is read-only, unless clients with a token may write (`HubServer(…, token=…, writable=True)`).
-It needs the extra `serve` (starlette and uvicorn).
+It needs the packages of the extra `serve`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from __future__ import annotations
 from kernels.errors import MissingPythonDependency
 
 try:
+    import markdown_it as _markdown_it  # noqa: F401
     import starlette as _starlette  # noqa: F401
     import uvicorn as _uvicorn  # noqa: F401
 except ImportError as error:
+    _package = "markdown-it-py" if error.name == "markdown_it" else error.name
     raise MissingPythonDependency(
-        f"Serving a Hub needs the Python package {error.name}, which is not installed: "
-        "pip install starlette uvicorn (extra `serve`)"
+        f"Serving a Hub needs the Python package {_package}, which is not installed: "
+        "pip install jinja2 markdown-it-py starlette uvicorn (extra `serve`)"
     ) from None
 
 from kernels.server.app import create_app
