@@ -133,7 +133,8 @@ _FOR_ALL = """\
 | 0 | success, also if the answer is that no build fits |
 | 1 | an error, with one line on standard error: `Error: …`; a check that failed; `cache prune` without a \
 confirmation; a build that `download` or `mirror` could not take |
-| 2 | wrong arguments: an unknown command or option, a missing argument, a value of another type |
+| 2 | wrong arguments: an unknown command or option, a missing argument, a value of another type; an error of \
+`mirror diff` |
 | 130 | interrupted |
 
 **Code of kernels** runs only in `check` without `--static`, `test` and `benchmark`. These, `lock`, `download` and

@@ -16,6 +16,7 @@ from typing import TypeVar
 from kernels.support.text import SafeText, clean
 
 __all__ = [
+    "ArchiveDamaged",
     "BackendUnavailable",
     "BuildError",
     "CompilerNotFound",
@@ -119,6 +120,10 @@ class DependencyCycle(KernelsError, ValueError):
 
 class DigestMismatch(KernelsError, ValueError):
     """A file differs from its digest, or from the Hub's listing."""
+
+
+class ArchiveDamaged(DigestMismatch):
+    """An archive of a mirror is not the one that its index lists: it was damaged or changed on its way."""
 
 
 class NoSuitableBuild(KernelsError, FileNotFoundError):

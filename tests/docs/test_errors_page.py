@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from doc_pages import ROOT, names, same_everywhere
 from hub import TestHub
+from mirror_tree import MirrorTree
 
 import kernels.errors
 from kernels import get_kernel, get_kernel_dep, get_local_kernel, get_locked_kernel, install_kernel
@@ -183,6 +184,15 @@ def digest(scene: Scene) -> None:
     scene.get()
 
 
+def archive(scene: Scene) -> None:
+    tree = MirrorTree(scene.project / "carried")
+    tree.add("acme/relu")
+    [path] = (tree.root / "archives").rglob("*.zst")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    scene.setting("KERNELS_HUB", tree.root)
+    scene.get()
+
+
 def hub_away(scene: Scene) -> None:
     scene.hub.down()
     scene.setting("KERNELS_TRUSTED_PUBLISHERS", "acme")
@@ -341,6 +351,7 @@ SCENES: Mapping[str, tuple[Callable[[Scene], None], ...]] = {
     "PublisherUnknown": (publisher_unknown,),
     "UntrustedSignature": (signature,),
     "DigestMismatch": (digest,),
+    "ArchiveDamaged": (archive,),
     "HubUnavailable": (hub_away, too_many),
     "NotInCache": (offline,),
     "StoreError": (full,),
@@ -385,6 +396,7 @@ def comparable(message: str) -> str:
     """A message without line breaks, and without what differs from machine to machine."""
     for pattern, word in (
         (r"\(ConnectError: [^)]*\)", "(ConnectError)"),
+        (r"archives/[0-9a-f]{2}/[0-9a-f]{64}", "<archive>"),
         (r"[0-9.]+ is installed", "<version> is installed"),
         (r"[a-z0-9_-]+\.log\n.*", "<log>"),  # what a compiler prints is its own
     ):

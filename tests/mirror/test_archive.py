@@ -14,8 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from kernels.errors import DigestMismatch, HubUnavailable, InvalidRepository, MissingPythonDependency, StoreError
-from kernels.mirror.archive import ArchiveDamaged, pack, unpack
+from kernels.errors import (
+    ArchiveDamaged,
+    DigestMismatch,
+    HubUnavailable,
+    InvalidRepository,
+    MissingPythonDependency,
+    StoreError,
+)
+from kernels.mirror.archive import pack, unpack
 from kernels.mirror.tar_format import tar_header, tar_size
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
 from kernels.trust.digest import git_blob_id

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.cache.repo_store import RepoStore
-from kernels.errors import DigestMismatch, HubUnavailable, InvalidRepository
+from kernels.errors import ArchiveDamaged, DigestMismatch, HubUnavailable, InvalidRepository
 from kernels.mirror import archive
-from kernels.mirror.archive import ArchiveDamaged, pack, unpack
+from kernels.mirror.archive import pack, unpack
 from kernels.mirror.tar_format import padding, tar_header
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
 from kernels.trust.digest import git_blob_id

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kernels.errors import DigestMismatch, HubUnavailable, InvalidRepository, StoreError
+from kernels.errors import ArchiveDamaged, DigestMismatch, HubUnavailable, InvalidRepository, StoreError
 from kernels.mirror.tar_format import END, padding, tar_header, tar_size
 from kernels.mirror.zstd_frame import CutFrame, InvalidFrame, compressor, decompressed, frame_bound
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
@@ -24,7 +24,7 @@ from kernels.support.formatting import format_value
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-__all__ = ["ArchiveDamaged", "FileSink", "pack", "unpack"]
+__all__ = ["FileSink", "pack", "unpack"]
 
 #: What is read, compressed and written at once.
 _PIECE = 1024 * 1024
@@ -34,10 +34,6 @@ _THREADED = 4 * 1024 * 1024
 
 #: Decompressed pieces that wait for it, of 1 MiB at most.
 _AHEAD = 4
-
-
-class ArchiveDamaged(DigestMismatch):
-    """The bytes that arrived are not the archive of the index: another try may give it."""
 
 
 class FileSink(Protocol):

@@ -11,7 +11,7 @@ from pathlib import Path
 from kernels import settings
 from kernels.cache.repo_records import MirrorRecord
 from kernels.cache.repo_store import RepoStore
-from kernels.errors import HubUnavailable, InvalidRepository, RepositoryNotFound, RevisionNotFound
+from kernels.errors import ArchiveDamaged, HubUnavailable, InvalidRepository, RepositoryNotFound, RevisionNotFound
 from kernels.mirror.read_index import read_mirror_index, read_repository_index, records_key
 from kernels.mirror.stores.base import EntryNotFound, ReadStore, StoredDocument
 from kernels.models.mirror import (
@@ -327,7 +327,7 @@ class MirrorRemote(Remote):
 
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache: one archive, unpacked while it arrives."""
-        from kernels.mirror.archive import ArchiveDamaged, unpack  # not for what is in the cache
+        from kernels.mirror.archive import unpack  # not for what is in the cache
         from kernels.mirror.ranges import archive_chunks
 
         index = self._index_of(snapshot.repo_id, snapshot.commit, Patience())

@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernels import settings
-from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, MissingPythonDependency, UntrustedSignature
-from kernels.mirror.archive import ArchiveDamaged, unpack
+from kernels.errors import (
+    ArchiveDamaged,
+    HubUnavailable,
+    InvalidMetadata,
+    KernelsError,
+    MissingPythonDependency,
+    UntrustedSignature,
+)
+from kernels.mirror.archive import unpack
 from kernels.mirror.ranges import archive_chunks
 from kernels.mirror.stores.base import EntryNotFound, ReadStore, WriteStore
 from kernels.models.metadata import Digest, Metadata
