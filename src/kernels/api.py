@@ -477,6 +477,7 @@ def explain(
     target: Target | str | None = None,
     check_arch: bool = True,
     device: int | str | None = None,
+    lockfile: str | os.PathLike[str] | None = None,
 ) -> BuildChoice:
     """Judge every build of a kernel for a machine, without downloading one.
 
@@ -489,6 +490,7 @@ def explain(
             default is this one.
         check_arch: Whether a build must cover the device's architecture.
         device: The device to judge builds for.
+        lockfile: The lockfile that must pin the kernel. The default is the caller's, for the kernels it lists.
 
     Returns:
         The snapshot, with a decision for each build and the metadata of those that fit by name.
@@ -497,6 +499,8 @@ def explain(
         RequestError: An argument is invalid, or there is no such version or revision (a `ValueError`).
         RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
         HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
+        NotLocked: `lockfile` does not list the kernel (a `LockError`).
+        LockError: The lockfile lists another version only, or cannot be read (a `ValueError`).
 
     Example:
         ```python
@@ -505,7 +509,12 @@ def explain(
         print(explain("kernels-community/activation", version=1).best)
         ```
     """
-    request = KernelRequest(repo_id, version, revision, backend, check_arch=check_arch, device=device)
+    lock = None
+    if lockfile is not None:
+        from kernels.resolver.active_lock import required_lock
+
+        lock = required_lock(lockfile)
+    request = KernelRequest(repo_id, version, revision, backend, check_arch=check_arch, device=device, lock=lock)
     with first_requests(*_if_valid(request, target)):
         from kernels.operations.load import context_for, target_of
         from kernels.resolver.build_choice import choose_from_sources

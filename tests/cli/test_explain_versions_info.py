@@ -85,6 +85,21 @@ def test_what_a_carried_folder_lacks_is_said_with_the_way_to_add_it(
     )
 
 
+def test_explain_takes_a_lockfile(relu: TestHub, kernels: Callable[..., Any], tmp_path: Path) -> None:
+    commit = relu.commit("acme/relu", "v2")
+    lock = tmp_path / "app.lock"
+    lock.write_bytes(Lock((Pin(Requirement("acme/relu", version=2), commit),)).to_bytes())
+    found = json.loads(kernels("explain", "acme/relu", "--lockfile", lock, "--target", HOPPER, "--json").stdout)
+    assert (found["commit"], found["lock"]) == (commit, str(lock))
+    for arguments, says in (
+        (["acme/gelu"], f"acme/gelu is not locked: {lock} does not list it"),
+        (["acme/relu", "--version", "1"], "pins version 2"),
+        (["."], ". is a folder, which no lockfile pins"),
+    ):
+        result = kernels("explain", *arguments, "--lockfile", lock)
+        assert (result.exit_code, says in result.stderr) == (1, True), result.stderr
+
+
 def test_explain_says_where_get_kernel_would_refuse_the_publisher(hub: TestHub, kernels: Callable[..., Any]) -> None:
     hub.make_repo("acme/relu", version=1, variants=["torch-universal"])
     trusted = kernels("explain", "acme/relu", "--version", 1)

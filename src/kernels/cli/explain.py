@@ -10,6 +10,7 @@ import typer
 
 from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Version, parse_target, require_no_version
 from kernels.cli._output import format_size, print_json, print_line, print_table, untrusted_line
+from kernels.errors import RequestError
 
 if TYPE_CHECKING:
     from kernels.backends.registration import Origin
@@ -31,6 +32,12 @@ def explain(
             help="Another machine: a string such as torch2.9-cu128-x86_64-linux+sm_90, or a file with a target's JSON.",
         ),
     ] = None,
+    lockfile: Annotated[
+        Path | None,
+        typer.Option(
+            "--lockfile", metavar="FILE", help="Lockfile that pins the kernel. Default: the active one, if it does."
+        ),
+    ] = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="Exit with status 1 if no build fits, or the one that fits needs other software."),
@@ -48,6 +55,7 @@ def explain(
         $ kernels explain org/my-kernel --version 1 --target torch2.9-cu128-x86_64-linux+sm_90
         $ kernels explain ./my-kernel
         $ kernels explain org/my-kernel --target torch2.9-cu128-x86_64-linux+sm_90 --check
+        $ kernels explain org/my-kernel --lockfile kernels.lock
     """
     from kernels import api
     from kernels.operations.info import explain_folder, is_path
@@ -55,9 +63,13 @@ def explain(
     machine = None if target is None else parse_target(target)
     if is_path(kernel):
         require_no_version(kernel, version, revision)
+        if lockfile is not None:
+            raise RequestError(f"{kernel} is a folder, which no lockfile pins; leave --lockfile out.")
         choice = explain_folder(Path(kernel), backend=backend, target=machine)
     else:
-        choice = api.explain(kernel, version=version, revision=revision, backend=backend, target=machine)
+        choice = api.explain(
+            kernel, version=version, revision=revision, backend=backend, target=machine, lockfile=lockfile
+        )
     here = machine is None
     unmet = _unmet(choice, here=here)
     _show(choice, unmet, as_json=as_json, here=here)
