@@ -415,7 +415,7 @@ def test_a_member_that_became_wrong_after_registration_fails(found_in: Callable[
         (
             {"probe": answering(BackendProbe(True, MajorMinor(7, 10), (DEVICE,)))},
             "build names",
-            "version, 7.10: no com",
+            "version, 7.10, as the last digit is the minor: no compiled build fits here; declare no version",
         ),
         ({"probe": answering(BackendProbe(True, None, (Device("acme", 0),)))}, "probe", "device 0 has no arch"),
         ({"stages": answering({})}, "stages", "prepare: left out"),

@@ -155,7 +155,10 @@ def build_names(checked: CheckedBackend) -> StepResults:
         yield ok(f"{variant.name} is {variant.backend}{'' if version is None else f' {version}'}")
     there = checked.probe.version
     if backend.versioned and there is not None and there not in [version for version, _ in tried]:
-        yield missing(f"no build name can carry this machine's version, {there}: no compiled build fits here")
+        yield missing(
+            f"no build name can carry this machine's version, {there}, as the last digit is the minor: no compiled "
+            "build fits here; declare no version (versioned = False), or one whose minor has one digit"
+        )
     noarch = parse_variant(f"torch-{backend.noarch_name}")
     verdict = ok if noarch.backend == backend.name else failed
     yield verdict(f"{noarch.name} is {noarch.backend}")
