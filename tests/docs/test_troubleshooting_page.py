@@ -10,8 +10,8 @@ from doc_pages import ROOT, names, table, tables
 
 import kernels
 
-#: What the system or Python says, not this package.
-FOREIGN = ("GLIBC", "undefined symbol", "No module named")
+#: What the system, Python or Triton says, not this package.
+FOREIGN = ("GLIBC", "undefined symbol", "No module named", "Failed to find C compiler")
 
 MESSAGES = [
     row[0].strip("`")
