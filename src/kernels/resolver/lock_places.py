@@ -108,6 +108,8 @@ def project_locks(folder: str) -> Iterator[str]:
 
 def _is_world_writable(folder: str) -> bool:
     """Whether every user may put files into a folder, such as /tmp: a lockfile there may be another user's."""
+    # Without the sticky bit others can replace the caller's file too, so nothing is gained; and drives of Windows and
+    # volumes of containers often have such a mode, where pins must not get lost.
     shared = stat.S_ISVTX | stat.S_IWOTH
     try:
         return os.stat(folder).st_mode & shared == shared
