@@ -25,7 +25,7 @@ from kernels.backends.hindrance import Hindrance
 from kernels.diagnosis import Finding, diagnose
 from kernels.diagnosis.cache import check_cache
 from kernels.diagnosis.finding import Findings
-from kernels.diagnosis.hardware import check_backends, check_queries, check_system, check_torch
+from kernels.diagnosis.hardware import check_backends, check_queries, check_system, check_torch, joined_backends
 from kernels.diagnosis.hub import check_hubs
 from kernels.diagnosis.in_time import ask_all
 from kernels.diagnosis.lock import check_lock
@@ -477,6 +477,34 @@ def test_a_query_without_an_answer_is_a_problem(monkeypatch: pytest.MonkeyPatch)
     assert said(check_queries(extended)) == ["acme: version: torch.acme.version() failed with AttributeError."]
     monkeypatch.setattr("kernels.diagnosis.probed_target", lambda: (extended, Findings("variables")))
     assert extended.unanswered["acme"][0].reason in str(diagnose().problems)
+
+
+def test_a_file_that_replaces_what_another_declares_is_a_note_and_a_field_that_is_not_known_a_problem(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one, other, notes = tmp_path / "one.json", tmp_path / "other.json", tmp_path / "notes.json"
+    one.write_text('{"acme": {"device_string": "acme", "vendor": "Acme", "version": "1.2", "detct": {}}}')
+    other.write_text('{"acme": {"device_string": "acme", "vendor": "Ajax", "archs": ["a1"], "colour": 1}}')
+    notes.write_text('{"cuda": {"kernel_guidance": "Tiles."}}')
+    monkeypatch.setenv("KERNELS_BACKENDS_JSON", os.pathsep.join(map(str, (one, other, notes))))
+    found = check_backends()
+    assert [(each.message, each.fix) for each in found.notes] == [
+        (
+            f"acme, declared in {other}, replaces fields of the one that is declared in {one}: vendor.",
+            "If these are two chips, give one of them another name.",
+        )
+    ]
+    assert [(each.message, each.fix) for each in found.problems] == [
+        (
+            f"acme, declared in {other}: 'colour' is no known field, and is ignored.",
+            "Remove it, or update this package.",
+        ),
+        (f"acme, declared in {one}: 'detct' is no known field, and is ignored.", "Write 'detect', if that is meant."),
+    ]
+    assert joined_backends() == {
+        "cuda": f"built in; declared in {notes}",
+        "acme": f"declared in {one}; declared in {other}",
+    }
 
 
 def test_disabled_backends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from kernels.backend_check.checked_backend import CheckedBackend, Step
 from kernels.backend_check.choosing import choosing, mappings
 from kernels.backend_check.folder import OfferedConfigs, offered_configs, offered_operators, operators, tuning
 from kernels.backend_check.machine import architectures, capability, probe, python_depends, torch
-from kernels.backend_check.naming import added_to, build_names, members, names
+from kernels.backend_check.naming import build_names, members, names
 from kernels.backend_check.offers import notes, own_stages, stages
 from kernels.backend_check.temporary_registration import TemporaryRegistrations, registration_of
 from kernels.backends import lookup
@@ -24,7 +24,6 @@ __all__ = [
     "Checkup",
     "OfferedConfigs",
     "Verdict",
-    "added_to",
     "check_entry",
     "checkup",
     "offered_configs",

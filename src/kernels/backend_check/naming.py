@@ -13,12 +13,12 @@ from kernels.backends.base import Backend
 from kernels.backends.conflicts import SAMPLE_VERSIONS, check_clashes
 from kernels.backends.interface_check import validated
 from kernels.backends.plugins.json_backend import DeclaredBackend, replaced_fields
-from kernels.backends.registration import BackendEntry
 from kernels.errors import InvalidVariant
 from kernels.support.checks import StepResults, failed, missing, ok
+from kernels.support.formatting import format_value
 from kernels.support.version import MajorMinor
 
-__all__ = ["added_to", "build_names", "build_versions", "members", "mine", "names"]
+__all__ = ["build_names", "build_versions", "members", "mine", "names"]
 
 #: How like a member's name another must be (`difflib`, 0 to 1) to be taken for it: `verson` and `versioned` have 0.8.
 _NEAR = 0.75
@@ -39,6 +39,9 @@ _FIELDS = {
 def members(checked: CheckedBackend) -> StepResults:
     """Every member has the right type; which are the vendor's, and which have the default."""
     validated(checked.entry.given if checked.entry.given is not None else checked.backend)
+    for field, nearest in checked.entry.unknown_fields:
+        hint = f"; did you mean `{nearest}`?" if nearest else ""
+        yield failed(f"{format_value(field)} is no known field, and is ignored{hint}")
     if isinstance(checked.backend, DeclaredBackend):
         yield ok(f"declared: {', '.join(checked.backend.declaration.given())}")
         return
@@ -89,27 +92,13 @@ def names(checked: CheckedBackend) -> StepResults:
     said = _FIELDS if isinstance(backend, DeclaredBackend) else dict(zip(_NAMES, _NAMES, strict=True))
     yield ok(", ".join(f"{word} {getattr(backend, member)}" for member, word in said.items()))
     if beneath is not None:
-        yield ok(f"{'adds to' if added_to(checked.entry) else 'overrides'} {beneath.name}, {beneath.origin}")
-        replaced = replaced_fields(backend, beneath.backend) if added_to(checked.entry) else []
+        yield ok(f"{'adds to' if checked.entry.adds_to else 'overrides'} {beneath.name}, {beneath.origin}")
+        replaced = replaced_fields(backend, beneath.backend) if checked.entry.adds_to else []
         if replaced:
             yield ok(f"replaces its {', '.join(replaced)}")
     sharing = [entry.name for entry in others if entry.backend.device_type == backend.device_type]
     if sharing:
         yield ok(f"shares Torch's device {backend.device_type} with {', '.join(sharing)}: the installed Torch decides")
-
-
-def added_to(entry: BackendEntry) -> list[BackendEntry]:
-    """The registrations that a file or a vendor's folder adds to, the first one first; they still count in part.
-
-    Example:
-        >>> added_to(lookup.entry_of("cpu"))
-        []
-    """
-    beneath: list[BackendEntry] = []
-    while entry.overrides is not None and entry.origin.kind in ("declared", "vendor"):
-        entry = entry.overrides
-        beneath.insert(0, entry)
-    return beneath
 
 
 def build_versions(checked: CheckedBackend) -> Iterator[tuple[MajorMinor | None, Any]]:

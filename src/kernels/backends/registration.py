@@ -67,6 +67,7 @@ class BackendEntry(msgspec.Struct, frozen=True, eq=False):
         override: Whether it may replace another of its name.
         overrides: The entry that it replaces; it comes back when this one is unregistered.
         discovered: Whether it was found in the environment (a package, a file, a folder), and not added by a call.
+        unknown_fields: Fields of its declaration that were ignored, each with the known field that is nearest, or "".
     """
 
     deferred: DeferredBackend
@@ -75,6 +76,7 @@ class BackendEntry(msgspec.Struct, frozen=True, eq=False):
     override: bool = False
     overrides: BackendEntry | None = None
     discovered: bool = False
+    unknown_fields: tuple[tuple[str, str], ...] = ()
 
     @property
     def backend(self) -> Backend:
@@ -127,6 +129,21 @@ class BackendEntry(msgspec.Struct, frozen=True, eq=False):
         while entry is not None:
             yield entry
             entry = entry.overrides
+
+    @property
+    def adds_to(self) -> list[BackendEntry]:
+        """The entries that a file or a vendor's folder adds to, the first one first: they still count in part."""
+        beneath: list[BackendEntry] = []
+        for each in self.layers():
+            if each.overrides is None or each.origin.kind not in ("declared", "vendor"):
+                break
+            beneath.insert(0, each.overrides)
+        return beneath
+
+    @property
+    def origins(self) -> list[Origin]:
+        """The origins of what it adds to, and its own."""
+        return [each.origin for each in (*self.adds_to, self)]
 
     @property
     def root(self) -> BackendEntry:

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -128,12 +129,18 @@ def register_backend(backend: BackendLike | type[BackendLike], *, override: bool
     enter([(backend, origin)], override=override)
 
 
-def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> list[BackendEntry]:
+def enter(
+    arrivals: Iterable[tuple[Any, Origin]],
+    *,
+    override: bool = False,
+    unknown_fields: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType({}),
+) -> list[BackendEntry]:
     """Add backends from one place: all of them, or none.
 
     Args:
         arrivals: Each object or its class, or of the built-in ones a `DeferredBackend`, and its origin.
         override: Whether one may replace another of its name.
+        unknown_fields: The fields of declarations that were ignored, by the backend's name.
 
     Returns:
         Their entries, in order; for an object or a vendor's folder that is registered already, its present entry.
@@ -143,6 +150,7 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
         ValueError: As for `register_backend`.
     """
     new = [_entry(given, origin, override) for given, origin in arrivals]
+    new = [replace(each, unknown_fields=unknown_fields.get(each.name, ())) for each in new] if unknown_fields else new
     global _state
     _discover()
     with _lock:

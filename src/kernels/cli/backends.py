@@ -128,15 +128,8 @@ def _row(entry: BackendEntry, machine: Target) -> tuple[str, ...]:
         backend.mapping_device,
         backend.dispatch_key,
         here,
-        "; ".join((*_origins(entry), *["experimental"] * backend.experimental)),
+        "; ".join((*map(str, entry.origins), *["experimental"] * backend.experimental)),
     )
-
-
-def _origins(entry: BackendEntry) -> list[str]:
-    """The origins of a backend and of the registrations that it extends, the first one first."""
-    from kernels.backend_check import added_to
-
-    return [str(each.origin) for each in (*added_to(entry), entry)]
 
 
 def _token(backend: Backend) -> str:
@@ -258,11 +251,8 @@ def _fields(entry: BackendEntry, machine: Target) -> dict[str, str | list[str]]:
 
 def _extended(entry: BackendEntry) -> dict[str, str]:
     """The registrations that this one extends (files and vendor folders do), or the one that it replaces."""
-    from kernels.backend_check import added_to
-
-    added = added_to(entry)
-    if added:
-        return {"Adds to": "; ".join(str(each.origin) for each in added)}
+    if entry.adds_to:
+        return {"Adds to": "; ".join(str(each.origin) for each in entry.adds_to)}
     return {"Replaces": "" if entry.overrides is None else f"{entry.overrides.name}, {entry.overrides.origin}"}
 
 

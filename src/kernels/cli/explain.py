@@ -124,11 +124,10 @@ def _rows(choice: BuildChoice) -> list[dict[str, Any]]:
 
 def _origins(backend: str) -> list[Origin]:
     """Where a backend comes from, and what adds to it, the first one first."""
-    from kernels.backend_check import added_to
     from kernels.backends import lookup
 
     entry = lookup.entry_of(backend)
-    return [each.origin for each in (*added_to(entry), entry)]
+    return entry.origins
 
 
 def _is_untrusted(choice: BuildChoice) -> bool:

@@ -52,7 +52,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
         hub: The Hub, or what else kernels come from: the first address in `KERNELS_HUB`.
         following: The other addresses in `KERNELS_HUB`.
         variables: The environment variables that are set.
-        joined: Backends that are not built in, each with its origin.
+        joined: Backends that are not built in, each with its origins.
         toolkits: The toolkits that kernels would be built with.
         packages: Versions of related packages.
         problems: What is wrong.

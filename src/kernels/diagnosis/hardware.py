@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import sysconfig
 import time
+from itertools import pairwise
 
 from kernels import backends, settings
+from kernels.backends import BackendEntry
 from kernels.backends.hindrance import Hindrance
 from kernels.backends.plugins.entry_points import installed_names
+from kernels.backends.plugins.json_backend import replaced_fields
 from kernels.backends.registry import host_among, registered
 from kernels.backends.torch_build import installed_torch
 from kernels.diagnosis.finding import Findings
@@ -36,9 +39,12 @@ def probed_target() -> tuple[Target, Findings]:
 
 
 def joined_backends() -> dict[str, str]:
-    """Backends that are not built in, each with its origin."""
-    built_in = backends.Origin("built-in")
-    return {entry.name: str(entry.origin) for entry in backends.entries() if entry.origin != built_in}
+    """Backends that are not built in, each with its origin and those of what it adds to."""
+    return {
+        entry.name: "; ".join(map(str, entry.origins))
+        for entry in backends.entries()
+        if entry.origin.kind != "built-in"
+    }
 
 
 def check_torch(target: Target) -> Findings:
@@ -124,6 +130,14 @@ def check_backends() -> Findings:
     for problem in backends.problems():
         fix = fixes.get(problem.origin.kind, "Take it out of KERNELS_DISABLE_BACKENDS.")
         found.problem(problem.message, fix)
+    for entry in backends.entries():
+        _add_replaced_fields(found, entry)
+        for layer in entry.layers():
+            for field, near in layer.unknown_fields:
+                found.problem(
+                    f"{entry.name}, {layer.origin}: {format_value(field)} is no known field, and is ignored.",
+                    f"Write {near!r}, if that is meant." if near else "Remove it, or update this package.",
+                )
     every = {entry.name: entry for entry in registered()}
     host = host_among(every.values()).name
     active = {entry.name for entry in backends.entries()}
@@ -141,6 +155,18 @@ def check_backends() -> Findings:
                 hint or "Take it out of the variable.",
             )
     return found
+
+
+def _add_replaced_fields(found: Findings, entry: BackendEntry) -> None:
+    """Note where a file or a folder replaces what another vendor may have declared under the same name."""
+    for above, beneath in pairwise([entry, *reversed(entry.adds_to)]):
+        fields = replaced_fields(above.backend, beneath.backend) if beneath.origin.kind != "built-in" else []
+        if fields:
+            said = ", ".join(fields)
+            found.note(
+                f"{entry.name}, {above.origin}, replaces fields of the one that is {beneath.origin}: {said}.",
+                "If these are two chips, give one of them another name.",
+            )
 
 
 def check_system(target: Target | None) -> Findings:

@@ -190,7 +190,8 @@ BAD_MEANINGS: dict[str, tuple[Any, str]] = {
     ),
     "a pattern without groups": (
         {"acme": {"archs": {"command": ["a"], "pattern": "a+"}}},
-        "`pattern`: expected 1 groups with the answer, got 0: 'a+' - at `$.acme.archs`.",
+        "`pattern`: expected 1 group with the answer, got 0; put ( ) around the part that counts: 'a+' - at "
+        "`$.acme.archs`.",
     ),
     "a pattern with three": (
         {"acme": {"version": {"command": ["a"], "pattern": "(1)(2)(3)"}}},

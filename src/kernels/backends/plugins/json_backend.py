@@ -14,7 +14,13 @@ from kernels.backends import lookup, registry
 from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency
 from kernels.backends.plugins.arch_rules import arch_number, rule_allows, rule_reads, rule_reason
 from kernels.backends.plugins.json_probe import DeclaredQueries
-from kernels.backends.plugins.json_schema import SCHEMA_PATH, Declaration, DeclaredDependency, read_declarations
+from kernels.backends.plugins.json_schema import (
+    SCHEMA_PATH,
+    Declaration,
+    DeclaredDependency,
+    read_declarations,
+    read_file,
+)
 from kernels.backends.registration import BackendEntry, DeclarationError, Origin
 from kernels.backends.torch_extension import extends, initialized_device
 from kernels.errors import RequestError
@@ -90,9 +96,10 @@ def enter_declared(path: os.PathLike[str] | str, origin: Origin, *, override: bo
         origin: Where it comes from.
         override: Whether it may change a registered backend.
     """
-    declarations = read_declarations(path)
+    declarations, ignored = read_file(path)
     disabled = settings.disabled_backends()
     backends: dict[str, Backend] = {}
+    unknown: dict[str, tuple[tuple[str, str], ...]] = {}
     try:
         for key, declaration in declarations.items():
             name = owner_of(key, path)
@@ -103,7 +110,9 @@ def enter_declared(path: os.PathLike[str] | str, origin: Origin, *, override: bo
             existing = backends.get(name) or registry.would_override(name)
             beside = [each for each in backends.values() if each.name != name]
             backends[name] = declare(name, declaration, existing, beside=beside, reserved=declarations)
-        return registry.enter([(backend, origin) for backend in backends.values()], override=override)
+            unknown[name] = (*unknown.get(name, ()), *ignored.get(key, ()))
+        arrivals = [(backend, origin) for backend in backends.values()]
+        return registry.enter(arrivals, override=override, unknown_fields=unknown)
     except ValueError as error:  # a `RequestError` is one
         raise DeclarationError(f"{path}: {error}", tuple(declarations)) from None
 

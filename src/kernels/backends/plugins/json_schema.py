@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -36,8 +36,10 @@ __all__ = [
     "Detect",
     "DeviceType",
     "Query",
+    "ReadFile",
     "convert_declaration",
     "read_declarations",
+    "read_file",
     "unknown_fields",
 ]
 
@@ -161,10 +163,23 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in values if value is not None}
 
 
+class ReadFile(NamedTuple):
+    """A file that declares backends.
+
+    Attributes:
+        declarations: What it declares, by the backends' names, in the file's order.
+        unknown: The fields that were ignored, by the backend's name, each with the known field that is nearest, or "".
+    """
+
+    declarations: dict[str, Declaration]
+    unknown: dict[str, tuple[tuple[str, str], ...]]
+
+
 def read_declarations(path: os.PathLike[str] | str) -> dict[str, Declaration]:
     """What a file declares, by the backends' names, in the file's order.
 
-    Fields of a backend that are not known are ignored, with one warning: such files are also written for other tools.
+    Fields of a backend that are not known are ignored, with one warning: the file may be written for a newer version,
+    or for other tools.
 
     Args:
         path: The file, at most `MAX_FILE_BYTES` of JSON.
@@ -183,6 +198,19 @@ def read_declarations(path: os.PathLike[str] | str) -> dict[str, Declaration]:
         >>> declarations["acme"].version
         '1.2'
     """
+    return read_file(path).declarations
+
+
+def read_file(path: os.PathLike[str] | str) -> ReadFile:
+    """As `read_declarations`, with the fields that are not known.
+
+    Args:
+        path: As for `read_declarations`.
+
+    Raises:
+        TypeError: As for `read_declarations`.
+        DeclarationError: As for `read_declarations`.
+    """
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"`path`: expected the path of a JSON file, got {path!r} ({type(path).__name__}).")
     content = _load(Path(path))
@@ -192,7 +220,7 @@ def read_declarations(path: os.PathLike[str] | str) -> dict[str, Declaration]:
     names = tuple(filter(str.isidentifier, content))
     if len(content) > MAX_BACKENDS:
         raise DeclarationError(f"{path}: expected at most {MAX_BACKENDS} backends, got {len(content)}.", names)
-    declarations, errors = {}, []
+    declarations, ignored, errors = {}, {}, []
     for name, fields in content.items():
         try:
             declarations[name] = convert_declaration(name, fields)
@@ -201,24 +229,25 @@ def read_declarations(path: os.PathLike[str] | str) -> dict[str, Declaration]:
         else:
             unknown = unknown_fields(fields)
             if unknown:
+                ignored[name] = unknown
                 said = ", ".join(f"{format_value(each)}{f' (near: {near})' if near else ''}" for each, near in unknown)
                 warn_once(_log, f"{path}: fields of `{name}` that are not known, and ignored: {said}.")
     if errors:
         more = [f"{path}: and more."] if len(errors) > _MAX_ERRORS else []
         raise DeclarationError("\n".join([*errors[:_MAX_ERRORS], *more]), names)
-    return declarations
+    return ReadFile(declarations, ignored)
 
 
-def unknown_fields(fields: object) -> list[tuple[str, str]]:
+def unknown_fields(fields: object) -> tuple[tuple[str, str], ...]:
     """The first fields that no declaration has, each with the known field that is nearest, or "".
 
     Example:
         >>> unknown_fields({"vendor": "Acme", "kernel_guidence": "Tiles.", "colour": "red"})
-        [('kernel_guidence', 'kernel_guidance'), ('colour', '')]
+        (('kernel_guidence', 'kernel_guidance'), ('colour', ''))
     """
     known = Declaration.__struct_fields__
     unknown = (each for each in (fields if isinstance(fields, dict) else ()) if each not in known)
-    return [(each, nearest_name(each, known) or "") for each in islice(unknown, _MAX_ERRORS)]
+    return tuple((each, nearest_name(each, known) or "") for each in islice(unknown, _MAX_ERRORS))
 
 
 def convert_declaration(name: str, fields: object, kind: type[Declaration] = Declaration) -> Declaration:
@@ -293,8 +322,9 @@ def _check_pattern(pattern: str, groups: tuple[int, ...]) -> None:
     except (re.error, RecursionError, OverflowError, MemoryError) as error:
         raise ValueError(f"`pattern`: not a regular expression: {format_value(pattern)}: {error}") from None
     if found not in groups:
-        expected = " or ".join(map(str, groups))
-        raise ValueError(f"`pattern`: expected {expected} groups with the answer, got {found}: {format_value(pattern)}")
+        expected = f"{' or '.join(map(str, groups))} group{'s' if groups[1:] else ''}"
+        hint = "" if found else "; put ( ) around the part that counts"
+        raise ValueError(f"`pattern`: expected {expected} with the answer, got {found}{hint}: {format_value(pattern)}")
 
 
 def _check_program(command: tuple[str, ...]) -> None:
