@@ -125,7 +125,7 @@ def test_each_step_says_something_of_a_complete_backend_and_nothing_failed(found
             "names",
             "ok: name acme, noarch_name acme, token acme, device_type acme, mapping_device acme, dispatch_key Pri",
         ),
-        ("probe", "ok: found, version 1.2, 1 device"),
+        ("probe", "ok: found, version 1.2, 1 device: a100x"),
         ("build names", "ok: torch29-acme12-x86_64-linux is acme 1.2"),
         ("build names", "ok: torch-acme is acme"),
         (
@@ -292,7 +292,7 @@ def test_a_probe_that_imports_torch_is_reported(monkeypatch: pytest.MonkeyPatch)
     with TemporaryRegistrations():
         backends.register_backend(Eager())
         checked = CheckedBackend(backends.entry_of("acme"))
-        assert [what for _, what in probe(checked)] == ["found, version 1.2, 1 device"]
+        assert [what for _, what in probe(checked)] == ["found, version 1.2, 1 device: a100x"]
         monkeypatch.delitem(sys.modules, "torch")
         said = list(probe(checked))
     assert said[0][0] == "missing"
@@ -609,6 +609,39 @@ def test_a_question_of_a_file_that_gets_no_answer_fails(tmp_path: Path, fields: 
     assert [line for line in lines(found, "probe") if line.startswith(f"failed: {fault}")], lines(found, "probe")
 
 
+def test_the_check_shows_the_architecture_of_each_device_in_order(tmp_path: Path) -> None:
+    query = {"command": ["printf", "a1,?!,b2"], "pattern": "([^,]+)"}
+    assert "ok: found, version 1.2, 3 devices: a1, unknown, b2" in lines(
+        checkup(str(declaration(tmp_path, archs=query))), "probe"
+    )
+
+
+def test_a_field_of_a_file_that_is_not_known_fails(tmp_path: Path) -> None:
+    found = checkup(str(declaration(tmp_path, detct={"import": "acme"}, colour="red")))
+    assert lines(found, "members")[:2] == [
+        "failed: 'detct' is no known field, and is ignored; did you mean `detect`?",
+        "failed: 'colour' is no known field, and is ignored",
+    ]
+    added = tmp_path / "npu.json"
+    added.write_text('{"npu": {"vendr": "Nobody"}}')
+    assert lines(checkup(str(added)), "members")[0].startswith("failed: 'vendr' is no known field")
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        ("privateuse1", "missing: this Torch has no device 'privateuse1': as a device, PrivateUse1 is called 'privat"),
+        ("privateuseone", "extended with it: its extension calls torch._register_device_module('privateuseone', …)"),
+    ],
+)
+def test_a_device_of_torch_that_is_not_renamed_is_told_with_how_torch_has_it(
+    tmp_path: Path, device: str, says: str
+) -> None:
+    pytest.importorskip("torch")
+    found = checkup(str(declaration(tmp_path, device_string=device)))
+    assert [line for line in lines(found, "Torch") if says in line]
+
+
 def test_a_declared_backend_that_is_not_here_is_not_wrong(tmp_path: Path) -> None:
     found = checkup(str(declaration(tmp_path, detect={"import": "acme_that_is_not_here"})))
     assert lines(found, "probe")[-1] == "missing: not found on this machine; where it is, run this check again"
@@ -635,7 +668,7 @@ def asking_torch(folder: Path) -> CheckedBackend:
 @pytest.mark.usefixtures("extended_torch")
 def test_torch_is_imported_for_the_questions_that_a_file_has_for_it(tmp_path: Path) -> None:
     checked = asking_torch(tmp_path)
-    assert list(probe(checked)) == [("ok", "found, version 1.2, 1 device")]
+    assert list(probe(checked)) == [("ok", "found, version 1.2, 1 device: a100x")]
     assert (checked.device and checked.device.arch) == "a100x"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernels.backend_check.checked_backend import CheckedBackend
 from kernels.backend_check.naming import mine
-from kernels.backends.base import Backend, Device, PythonDependency, allowed_python_depends
+from kernels.backends.base import Backend, Device, PythonDependency, allowed_python_depends, listed
 from kernels.backends.plugins.json_backend import DeclaredBackend
 from kernels.backends.probing import PROBE_SECONDS, checked_probe
 from kernels.backends.torch_build import checked_torch_build, installed_torch
@@ -22,6 +22,9 @@ __all__ = ["answer_seconds", "architectures", "capability", "other_arch", "probe
 
 #: Devices whose architecture is looked at one by one; a host has at most some 16, and they are mostly alike.
 _DEVICES = 64
+
+#: What adds a device that is not renamed.
+_UNNAMED = ": its extension calls torch._register_device_module('privateuseone', …), with `is_available()`"
 
 #: A project's name (Python packaging user guide, "Names and normalization").
 _PACKAGE = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,126}[A-Za-z0-9]")
@@ -50,7 +53,9 @@ def probe(checked: CheckedBackend) -> StepResults:
         return
     version = "" if answer.version is None else f", version {answer.version}"
     count = len(answer.devices)
-    yield ok(f"found{version}, {plural(count, 'device')}")
+    archs = [device.arch or "unknown" for device in answer.devices]
+    each = f": {listed(archs)}" if any(device.arch for device in answer.devices) else ""
+    yield ok(f"found{version}, {plural(count, 'device')}{each}")
     if backend.versioned and answer.version is None:
         yield missing(
             "no version, and names of compiled builds carry one: none of them fits a machine of unknown version"
@@ -198,6 +203,7 @@ def torch(checked: CheckedBackend) -> StepResults:
     elif isinstance(backend, DeclaredBackend):
         yield missing(
             f"Torch {torch.__version__} is neither built for device {backend.device_type!r} nor extended with it"
+            f"{_UNNAMED if backend.device_type == 'privateuseone' else ''}"
         )
     elif given:
         yield missing(f"torch_build says that Torch {torch.__version__} is neither built for it nor extended with it")
@@ -212,10 +218,10 @@ def torch(checked: CheckedBackend) -> StepResults:
     try:
         known = torch.device(backend.device_type)
     except RuntimeError:
-        yield absent(
-            f"this Torch has no device {backend.device_type!r}: import the package that adds it (it renames "
-            "PrivateUse1, or installs an entry point torch.backends)"
-        )
+        how = "import the package that adds it (it renames PrivateUse1, or installs an entry point torch.backends)"
+        spelled = backend.device_type == "privateuse1"
+        how = "as a device, PrivateUse1 is called 'privateuseone' until it is renamed" if spelled else how
+        yield absent(f"this Torch has no device {backend.device_type!r}: {how}")
     else:
         yield ok(f"device {known.type!r} is known to Torch")
     try:
