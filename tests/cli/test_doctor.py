@@ -20,7 +20,9 @@ from typer.testing import CliRunner
 import kernels
 from kernels.backends import Device
 from kernels.cli import app
+from kernels.cli.doctor import _toolkit
 from kernels.diagnosis import Diagnosis, Finding, diagnose
+from kernels.diagnosis.toolkits import ToolkitReport
 from kernels.resolver.target import Target
 from kernels.support.version import MajorMinor
 
@@ -66,6 +68,12 @@ def test_it_prints_the_machine_for_a_person(isolated_env: Path) -> None:
     for part in (kernels.__version__, str(target), target.python or "", str(isolated_env), "offline (HF_HUB_OFFLINE)"):
         assert part in text
     assert "\x1b[" not in text
+
+
+def test_of_a_toolkit_nothing_is_said_about_a_torch_that_is_not_installed() -> None:
+    report = ToolkitReport("cuda", "CUDA", "13.0", "/opt/cuda", None, "the path")
+    assert _toolkit(report, has_torch=False) == "cuda: CUDA 13.0 in /opt/cuda, from the path"
+    assert _toolkit(report, has_torch=True).endswith("from the path; Torch is not built for cuda")
 
 
 def test_the_toolkits_to_build_with_are_shown(

@@ -42,13 +42,15 @@ def doctor(
 
 def _print(report: Diagnosis) -> None:
     cache = report.cache
+    has_torch = report.target is None or report.target.torch is not None
     print_fields(
         {
             "kernels": [report.version, *installation_lines(report.location, report.origin)],
             "python": f"{_python_version(report.target)}{report.python}",
             **({} if report.target is None else _machine(report.target)),
             "joined": [f"{name}: {origin}" for name, origin in report.joined.items()],
-            "toolkits": [_toolkit(each) for each in report.toolkits] or "none (needed to build compiled kernels only)",
+            "toolkits": [_toolkit(each, has_torch) for each in report.toolkits]
+            or "none (needed to build compiled kernels only)",
             "cache": [
                 cache.path,
                 f"{plural(cache.repositories, 'kernel')}, {format_size(cache.bytes)}" if cache.path else "",
@@ -75,11 +77,12 @@ def _lines(finding: Finding) -> tuple[str, str]:
     return f"{finding.check}: {finding.message}", f"  > {finding.fix}"
 
 
-def _toolkit(report: ToolkitReport) -> str:
+def _toolkit(report: ToolkitReport, has_torch: bool) -> str:
     if report.name is None:
         return f"{report.backend}: none" + (f" for {report.torch}, with which Torch was built" if report.torch else "")
     torch = f"Torch was built with {report.torch}" if report.torch else f"Torch is not built for {report.backend}"
-    return f"{report.backend}: {report.name} {report.version} in {report.folder}, from {report.found_by}; {torch}"
+    where = f"{report.backend}: {report.name} {report.version} in {report.folder}, from {report.found_by}"
+    return f"{where}; {torch}" if has_torch else where
 
 
 def _python_version(target: Target | None) -> str:
