@@ -67,6 +67,7 @@ def build() -> None:
     """The example kernels, from source."""
     from build import build_examples
 
+    say("Building the example kernels; compiling takes some minutes the first time")
     started = time.perf_counter()
     built = build_examples(BUILT)
     say(f"Built {len(built.variants)} builds of the example kernels in {time.perf_counter() - started:.1f} s")
