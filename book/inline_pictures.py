@@ -96,12 +96,12 @@ def scoped(css: str, selector: str) -> str:
         >>> scoped("svg { color: red } a, .b { top: 0 }", "#x")
         '#x { color: red }\\n#x a, #x .b { top: 0 }'
         >>> scoped("@media (prefers-color-scheme: dark) { .b { top: 0 } }", "#x")
-        '[data-md-color-scheme="slate"] #x .b { top: 0 }'
+        '@media screen {\\n[data-md-color-scheme="slate"] #x .b { top: 0 }\\n}'
     """
     rules = []
     for start, body in _rules(css):
         if re.fullmatch(r"@media\s*\(prefers-color-scheme:\s*dark\)", start):
-            rules.append(scoped(body, f"{_DARK} {selector}"))
+            rules.append(f"@media screen {{\n{scoped(body, f'{_DARK} {selector}')}\n}}")  # paper is light
         elif start.startswith("@media"):
             rules.append(f"{start} {{\n{scoped(body, selector)}\n}}")
         elif start.startswith("@"):

@@ -1,8 +1,8 @@
 """MkDocs hook: each page says in its head what it is, and the search finds what explains before what lists.
 
 The description of a page is its first paragraph. A page of the Python API may have the title of a guide, which is right
-in the menu; its window and its results of the search say that it is the API. What counts in the search is where a page
-is in the menu.
+in the menu; its heading, its window and its results of the search say that it is the API. What counts in the search is
+where a page is in the menu.
 """
 
 from __future__ import annotations
@@ -36,9 +36,16 @@ _PAGES = {"settings.md": 12, "where-from.md": 20}
 
 #: Words that lead to a page before any other; a result of the search shows them beside it.
 _WORDS = {
-    "which-build.md": ("rejected", "fits", "sm_90", "sm90"),
+    "which-build.md": ("rejected", "fits", "mismatch", "sm_90", "sm90", "rocm"),
     "errors.md": ("rejected", "fits"),
     "variants.md": ("cuda", "sm_90", "sm90"),
+    "troubleshooting.md": ("401", "403", "ssl", "certificate", "glibc", "disk", "slow"),
+    "trust.md": ("trusted", "untrusted"),
+    "publish.md": ("publish",),
+    "migrating.md": ("upgrade", "migrate", "switch"),
+    "join-by-json.md": ("chip", "vendor"),
+    "mirrors.md": ("mirror", "object", "s3"),
+    "backends.md": ("rocm", "metal", "xpu", "mac"),
     "offline.md": ("offline",),
     "kernelize.md": ("kernelize",),
     "get-a-kernel.md": ("get_kernel",),
@@ -47,6 +54,7 @@ _WORDS = {
 #: Pages that the menu does not have: files of the repository.
 _ELSEWHERE = 0.1
 
+_HEADING = re.compile(r"(<h1\b[^>]*>)")
 _PARAGRAPH = re.compile(r"<p>(.*?)</p>", re.DOTALL)
 
 
@@ -58,6 +66,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     if page.file.src_uri.startswith("api/"):
         in_menu = page.title
         page.title, page.meta["title"] = in_menu, f"API: {in_menu}"  # else the second would change the first
+        html = _HEADING.sub(r"\1API: ", html, count=1)
     if page.file.src_uri in _WORDS:
         page.meta["tags"] = list(_WORDS[page.file.src_uri])
     page.meta["search"] = {"boost": boost(page), **page.meta.get("search", {})}

@@ -1,7 +1,8 @@
-"""Draw the recorded terminal session: a window in which commands are typed, and what they print, in a loop.
+"""Draw the recorded terminal session: a window in which commands are typed, and what they print.
 
-It is one file without a script: the steps are keyframes of CSS. Who prefers less motion sees all screens below each
-other, in a file of their own, which the page chooses. The window is dark on light pages too, as terminals are.
+It is one file without a script: the steps are keyframes of CSS. It is shown twice and stops at its last screen. Who
+prefers less motion sees all screens below each other, in a file of their own, which the page chooses. The window is
+dark on light pages too, as terminals are.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ def _moving(screens: list[Screen], columns: int) -> str:
     # It begins where the first screen is complete: who opens the page sees something to read, not an empty window.
     full = timed[0][-1].shown + 0.1
     css = (
-        f".m {{ animation-duration: {now:g}s; animation-delay: -{full:g}s; animation-iteration-count: infinite; "
-        "animation-timing-function: step-end }\n"
+        f".m {{ animation-duration: {now:g}s; animation-delay: -{full:g}s; animation-iteration-count: 2; "
+        "animation-fill-mode: forwards; animation-timing-function: step-end }\n"
         ".later, .cover { opacity: 0 }\n"
         "@media (prefers-reduced-motion: reduce) {\n.m { animation-duration: 0s; animation-name: none !important }\n}\n"
         + "\n".join(rules)
@@ -139,8 +140,10 @@ def _events(screen: Screen, now: float) -> tuple[list[_Event], float]:
 def _appears(name: str, begin: float, whole: float, end: float | None = None) -> str:
     frames = ["0% { opacity: 0 }"] if begin else []
     frames.append(f"{_percent(begin, whole)} {{ opacity: 1 }}")
-    if end is not None and end < whole:
-        frames.append(f"{_percent(end, whole)} {{ opacity: 0 }}")
+    if end is not None:
+        if end < whole:
+            frames.append(f"{_percent(end, whole)} {{ opacity: 0 }}")
+        frames.append(f"100% {{ opacity: {int(end >= whole)} }}")
     return f"@keyframes {name} {{ {' '.join(frames)} }}"
 
 

@@ -154,7 +154,8 @@ def test_code_is_folded_after_a_slash() -> None:
 def test_the_styles_of_a_picture_apply_to_it_alone_and_dark_where_the_site_is_dark() -> None:
     css = "text, .b { fill: red } @media (prefers-color-scheme: dark) { svg { --ink: white } } @keyframes k { to { } }"
     assert inline_pictures.scoped(css, "#p") == (
-        '#p text, #p .b { fill: red }\n[data-md-color-scheme="slate"] #p { --ink: white }\n@keyframes k { to { } }'
+        '#p text, #p .b { fill: red }\n@media screen {\n[data-md-color-scheme="slate"] #p { --ink: white }\n}\n'
+        "@keyframes k { to { } }"
     )
 
 

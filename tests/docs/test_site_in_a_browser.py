@@ -65,6 +65,13 @@ def test_search_finds_a_name_of_the_python_api(name: str, site: Path, tab: Page)
         "kernels.errors.NoSuitableBuild": {"errors.html"},
         "kernelize": {"kernelize.html"},
         "lockfile": {"lock.html", "lockfile.html"},
+        "CUDA version mismatch": {"which-build.html"},
+        "not trusted": {"trust.html"},
+        "ssl certificate error": {"troubleshooting.html"},
+        "how to publish": {"publish.html"},
+        "add my chip": {"join-by-json.html"},
+        "object store": {"mirrors.html"},
+        "docker": {"offline.html"},
     }.items(),
 )
 def test_words_lead_to_the_pages_that_explain_them(words: str, expected: set[str], site: Path, tab: Page) -> None:
