@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kernels.backends.base import Backend
+from kernels.backends.label import named_devices
 from kernels.backends.registration import BackendEntry, BackendList, Problem
 from kernels.backends.registry import MISSING_VENDOR, check_name, current, host_among, host_entry, unknown
 from kernels.support.formatting import nearest_name
@@ -219,7 +220,8 @@ def unknown_accelerator(text: str) -> str:
     every, letters = [entry.names for entry in entries()], text.rstrip("0123456789")
     known = ", ".join(each.token for each in every)
     unversioned = [each.name for each in every if not each.versioned and letters == each.token]
-    meant = nearest_name(letters, [each.token for each in every])
+    own = [each.token for each in every if letters in named_devices(each)]  # `mps` for metal
+    meant = own[0] if own else nearest_name(letters, [each.token for each in every])
     hint = f"did you mean {meant!r}?" if meant is not None else MISSING_VENDOR
     if unversioned:
         hint = f"builds of {unversioned[0]} carry no version"

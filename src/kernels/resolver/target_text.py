@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -90,10 +91,15 @@ def _parse_accelerator(text: str, accelerator: str) -> tuple[backends.Backend, M
             rest = accelerator[len(backend.token) :]
             if not rest or re.fullmatch(r"[0-9]+\.[0-9]+", rest):
                 return backend, MajorMinor.parse(rest)
-    raise RequestError(
-        f"`target` is {text[:200]!r}: {backends.unknown_accelerator(accelerator)}. Expected {_FORM}, such as "
-        f"{_EXAMPLE!r}."
-    )
+    # Another of a backend's names: `mps` for metal, `cuda12.8` for cu128.
+    word = accelerator.rstrip("0123456789.")
+    with suppress(RequestError):
+        token = backends.find(word).token
+        if token != word:
+            return _parse_accelerator(text, token + accelerator[len(word) :])
+    why = backends.unknown_accelerator(accelerator)
+    stop = "" if why.endswith("?") else "."
+    raise RequestError(f"`target` is {text[:200]!r}: {why}{stop} Expected {_FORM}, such as {_EXAMPLE!r}.")
 
 
 def _parse_devices(text: str, backend: backends.Backend, archs: Sequence[str]) -> tuple[Device, ...]:

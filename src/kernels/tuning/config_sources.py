@@ -103,7 +103,8 @@ def hardware(backend: str | None, device: int | str | None, arch: str | None) ->
     family = backends.get(Target.current().default_backend) if backend is None else backends.find(backend)
     spelled = family.parse_arch(arch)
     if not spelled:
-        raise RequestError(f"`arch` is {arch[:80]!r}, which is not an architecture of {family.name}.")
+        form = f"; expected {family.arch_form}" if family.arch_form else ""
+        raise RequestError(f"`arch` is {arch[:80]!r}, which is not an architecture of {family.name}{form}.")
     return family, Device(family.name, 0, arch=spelled)
 
 

@@ -37,7 +37,7 @@ LABEL = {
 Name = Literal["cuda"]
 
 _ARCH = re.compile(r"([1-9][0-9]{0,2})\.([0-9])([af]?)(\+PTX)?")
-_SM = re.compile(r"(?:sm|compute)_([1-9][0-9]{0,2})([0-9])([af]?)")
+_SM = re.compile(r"(?:sm|compute)_?([1-9][0-9]{0,2})([0-9])([af]?)")
 
 
 class CUDA(Backend, label=LABEL):
@@ -86,6 +86,10 @@ class CUDA(Backend, label=LABEL):
     def parse_arch(self, text: str) -> str | None:
         match = _SM.fullmatch(text) or re.fullmatch(r"([1-9][0-9]?)\.([0-9])(a?)", text)
         return None if match is None else f"{int(match[1])}.{int(match[2])}"
+
+    @property
+    def arch_form(self) -> str:
+        return "a compute capability, such as sm_90 (H100), sm_80 (A100) or sm_75 (T4)"
 
     def format_arch(self, arch: str) -> str:
         return "sm_" + arch.replace(".", "")

@@ -92,6 +92,10 @@ class ROCm(Backend, label=LABEL):
         processor = text.split(":")[0]
         return processor if _ARCH.fullmatch(processor) and _FEATURES.fullmatch(text[len(processor) :]) else None
 
+    @property
+    def arch_form(self) -> str:
+        return "a gfx name, such as gfx942 (MI300X) or gfx90a (MI250X)"
+
     def torch_build(self, torch: Any) -> Found | None:
         hip = torch.version.hip
         return None if hip is None else Found(MajorMinor.parse(str(hip)))
