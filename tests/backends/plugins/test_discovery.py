@@ -158,7 +158,8 @@ def test_a_package_that_is_switched_off_is_not_even_imported(
 ) -> None:
     install("raise OSError('imported')", acme="acme_kernels:Acme")
     monkeypatch.setenv("KERNELS_DISABLE_BACKENDS", "acme, other")
-    messages = [each.message for each in diagnose().problems]
+    found = diagnose()
+    messages = [each.message for each in (*found.problems, *found.notes)]
     assert [each for each in messages if "acme" in each] == ["Backend 'acme' is disabled by KERNELS_DISABLE_BACKENDS."]
     assert "acme_kernels" not in sys.modules
     with pytest.raises(RequestError, match="'acme' is disabled by KERNELS_DISABLE_BACKENDS"):
