@@ -18,6 +18,7 @@ from kernels.authoring.scaffold.adopt.compiled import (
 from kernels.authoring.scaffold.adopt.python_source import Launcher, PythonSource
 from kernels.authoring.scaffold.draft import TEMPLATES, Draft
 from kernels.authoring.scaffold.render import common_values
+from kernels.backends import host
 from kernels.errors import RequestError
 
 __all__ = ["noarch_files"]
@@ -65,7 +66,7 @@ def noarch_files(draft: Draft, file: AdoptedSource, source: PythonSource) -> Ado
     if source.runs:
         lines = ", ".join(map(str, source.runs[:5]))
         notes.append(f"{file.path}, line {lines}: this runs in every process that loads the kernel; move it to tests/")
-    hosts = [backend.name for backend in draft.backends if backend.device_type == "cpu"]
+    hosts = [backend.name for backend in draft.backends if backend.name == host().name]
     if hosts:
         notes.append(
             f"Triton needs an accelerator: on {hosts[0]}, {file.path} needs code without Triton. `TRITON_INTERPRET=1 "
