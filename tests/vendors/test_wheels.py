@@ -85,24 +85,6 @@ def test_a_wheel_for_triton_is_a_backend(run: Run) -> None:
     assert shown["problems"] == []
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
-def test_its_driver_tells_the_target_without_torch_and_with_it(run: Run) -> None:
-    code = """
-        import sys
-        from kernels import Target
-        target = Target.current()
-        assert "torch" not in sys.modules
-        print([(each.name, each.arch) for each in target.backend_devices("acme")], target.default_backend)
-    """
-    said = run("-c", textwrap.dedent(code), ACME_DEVICES="1")
-    assert said == "[('acme a100x', 'a100x')] cpu\n"
-    assert run("-c", textwrap.dedent(code)) == "[] cpu\n"
-    code = code.replace("import sys", "import sys, torch, triton").replace(" not in", " in")
-    code += "    print(sorted(triton.backends.backends))\n"
-    said = run("-c", textwrap.dedent(code), ACME_DEVICES="1")
-    assert said.splitlines()[1:] == ["[('acme a100x', 'a100x')] cpu", "['acme', 'amd', 'nvidia']"]
-
-
 #: A busy machine may need longer to import Torch and Triton than a probe may take.
 PATIENT = """
 from kernels.backends import probing
@@ -110,6 +92,24 @@ from kernels.backends.plugins import triton_backends
 probing.checked_probe.__defaults__ = (240.0,)
 triton_backends._QUERY_SECONDS = 240.0
 """
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_its_driver_tells_the_target_without_torch_and_with_it(run: Run) -> None:
+    code = PATIENT + textwrap.dedent("""
+        import sys
+        from kernels import Target
+        target = Target.current()
+        assert "torch" not in sys.modules
+        print([(each.name, each.arch) for each in target.backend_devices("acme")], target.default_backend)
+    """)
+    said = run("-c", code, ACME_DEVICES="1")
+    assert said == "[('acme a100x', 'a100x')] cpu\n"
+    assert run("-c", code) == "[] cpu\n"
+    code = code.replace("import sys", "import sys, torch, triton").replace(" not in", " in")
+    code += "print(sorted(triton.backends.backends))\n"
+    said = run("-c", code, ACME_DEVICES="1")
+    assert said.splitlines()[1:] == ["[('acme a100x', 'a100x')] cpu", "['acme', 'amd', 'nvidia']"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
