@@ -54,7 +54,7 @@ _WORDS = {
 #: Pages that the menu does not have: files of the repository.
 _ELSEWHERE = 0.1
 
-_HEADING = re.compile(r"(<h1\b[^>]*>)")
+_HEADING = re.compile(r"(<h1\b[^>]*>)(?!Python API)")
 _PARAGRAPH = re.compile(r"<p>(.*?)</p>", re.DOTALL)
 
 
