@@ -147,7 +147,8 @@ def strip_text(
             reason = f"{hack!r} may be needed for {needed[hack]}; it must not run for the others"
         if holder is None or reason:
             left.append((number, reason or f"{hack!r} is in no statement"))
-            kept.update(filter(None, [holder] if hack in needed else []))
+            if holder is not None and hack in needed:
+                kept.add(holder)
         else:
             chosen.setdefault(holder, number)
     chosen = {statement: number for statement, number in chosen.items() if statement not in kept}
