@@ -17,7 +17,7 @@ from kernels import backends
 from kernels.backends import Backend, Device
 from kernels.catalog.shown import ShownBuild
 from kernels.errors import KernelsError
-from kernels.resolver.name_checks import least_macos
+from kernels.resolver.least_macos import least_macos
 from kernels.resolver.target import Target
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.support.version import MajorMinor

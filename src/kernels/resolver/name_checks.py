@@ -10,9 +10,7 @@ from kernels.resolver.target import Target
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.support.version import MajorMinor
 
-__all__ = ["NAME_CHECKS", "least_macos"]
-
-_LAST_MACOS = 60
+__all__ = ["NAME_CHECKS"]
 
 
 def _backend_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
@@ -88,16 +86,3 @@ NAME_CHECKS: dict[RejectionKind, Callable[[Variant, Target, Backend], str | None
     RejectionKind.ABI: _abi_reason,
     RejectionKind.ACCELERATOR: _accelerator_reason,
 }
-
-
-def least_macos(backend: Backend) -> int:
-    """The first major version of macOS that loads a backend's compiled builds; 0 if any does.
-
-    Args:
-        backend: The backend, which is asked with examples.
-    """
-    for version in range(1, _LAST_MACOS):
-        mac = Target(os="darwin", cpu="aarch64", os_version=f"{version}.0", default_backend=backend.name)
-        if backend.platform_reason(mac) is None:
-            return version if version > 1 else 0
-    return 0

@@ -15,6 +15,7 @@ from kernels import backends
 from kernels.backends import Backend
 from kernels.errors import KernelsError
 from kernels.models.metadata import Metadata
+from kernels.resolver.least_macos import least_macos
 from kernels.resolver.rejection import RejectionKind
 from kernels.resolver.selection import Resolution, name_misfits, resolve
 from kernels.resolver.target import Target
@@ -34,8 +35,6 @@ _NAMED, _TRIED = 4, 16
 _BUILDS = 4
 #: Builds that are looked at, the nearest misses: published kernels have at most some 60.
 _LOOKED_AT = 1000
-#: How far ahead a newer macOS is looked for.
-_MACOS_AHEAD = 20
 
 # The smallest change first: packages of Python's, Python itself, the system.
 _FRAMEWORK, _TOOLKIT, _PYTHON, _SYSTEM = range(4)
@@ -195,11 +194,10 @@ def _platform(variant: Variant, target: Target, backend: Backend) -> _Made:
     major = (target.os_version or "").split(".")[0]
     if target.os != "darwin" or (variant.os, variant.cpu) != (target.os, target.cpu) or not major.isdecimal():
         return None
-    for ahead in range(1, _MACOS_AHEAD + 1):
-        newer = replace(target, os_version=f"{int(major[:4]) + ahead}.0")
-        if backend.platform_reason(newer) is None:
-            return _Step(_SYSTEM, (ahead,), f"macOS {int(major[:4]) + ahead}"), newer
-    return None
+    least, there = least_macos(backend), int(major[:4])
+    if there >= least:
+        return None
+    return _Step(_SYSTEM, (least - there,), f"macOS {least}"), replace(target, os_version=f"{least}.0")
 
 
 def _python(variant: Variant, target: Target, backend: Backend) -> _Made:

@@ -11,7 +11,7 @@ from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.authoring.check.foreign_library import LibraryFacts, UnreadableLibrary, library_format, read_library
 from kernels.authoring.check.stable_abi import PYTHON, beyond_stable_abi
 from kernels.backends import listed
-from kernels.resolver.name_checks import least_macos
+from kernels.resolver.least_macos import least_macos
 from kernels.resolver.variant import Variant
 from kernels.support.checks import StepResult, failed, missing, ok
 
