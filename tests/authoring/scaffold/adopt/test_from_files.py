@@ -438,7 +438,7 @@ def test_classes_and_triton_functions_get_no_test_that_calls_them(tmp_path: Path
     for name, source in (("kk", text), ("raw", kernel)):
         made = adopt_kernel([file(tmp_path, f"{name}.py", source)], folder=tmp_path / f"made-{name}")
         tests = (made.folder / "tests" / f"test_{name}.py").read_text()
-        assert tests.endswith("assert hasattr(kernel, name)\n")
+        assert tests.rstrip().endswith("is launched")  # no test calls a class, or a function of Triton
 
 
 def test_where_pointers_become_tensors_the_function_says_that_sizes_are_not_checked(tmp_path: Path) -> None:
