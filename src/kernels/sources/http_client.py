@@ -46,10 +46,10 @@ __all__ = [
 RETRY_STATUSES = frozenset({408, 429, *range(500, 600)})
 
 #: Redirects within one repository, such as to its name in lower case.
-MAX_HTTP_REDIRECTS = 3
+MAX_HTTP_REDIRECTS = 2
 
 #: Redirects of a file's content: to a CDN, perhaps through another Hub.
-MAX_FILE_REDIRECTS = 6
+MAX_FILE_REDIRECTS = 5
 
 #: The headers for the requested Hub that no other host gets.
 _OWN_HEADERS = frozenset({"authorization", "cookie"})
