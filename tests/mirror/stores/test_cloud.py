@@ -16,9 +16,11 @@ import pytest
 from s3_server import S3Server
 
 from kernels.errors import HubUnavailable, KernelsError, NotInCache, StoreError
+from kernels.mirror.ranges import archive_chunks
 from kernels.mirror.stores import cloud, clouds
 from kernels.mirror.stores.base import EntryNotFound, StoreChanged, WriteStore
 from kernels.mirror.stores.opening import open_store
+from kernels.models.mirror import MirrorArchive
 from kernels.support.concurrency import side_by_side
 
 pytestmark = pytest.mark.usefixtures("isolated_env")
@@ -38,6 +40,7 @@ class Bucket:
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.once: list[int] = []
+        self.content = b"hello"
         bucket = self
 
         class Answers(BaseHTTPRequestHandler):
@@ -50,7 +53,7 @@ class Bucket:
                 status = bucket.once.pop(0) if bucket.once else int(name) if name.isdigit() else 200
                 if name == "slow":
                     bucket.stopped.wait()
-                body = b"hello" if status < 300 else b"<Error><Code>Secret</Code><HostId>inner-host</HostId></Error>"
+                body = bucket.content if status < 300 else b"<Error><Code>Secret</Code><HostId>inner-host</HostId></Error>"
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body) + 1000 * (name == "cut")))
                 self.send_header("ETag", '"0"')
@@ -189,6 +192,16 @@ def test_a_refused_write_is_an_error_of_the_store(wrong: WriteStore, status: int
 def test_a_store_without_conditional_writes_is_refused(wrong: WriteStore) -> None:
     with pytest.raises(StoreError, match="does not support conditional writes"):
         wrong.write("501", b"x", expect="new")
+
+
+def test_an_archive_is_read_from_a_store_that_sends_no_ranges(wrong: WriteStore, bucket: Bucket) -> None:
+    bucket.content = bytes(range(256)) * (68 * 1024)  # 17 MiB: an archive of this size is requested in parts
+    archive = MirrorArchive("archives/x", len(bucket.content), "0" * 64)
+    with archive_chunks(wrong, archive) as pieces:
+        assert b"".join(pieces) == bucket.content
+    assert len(bucket.seen) <= 4
+    with wrong.stream("x", len(bucket.content), 5, 2_000_000) as pieces:
+        assert b"".join(pieces) == bucket.content[5:2_000_000]
 
 
 def test_a_store_that_ignores_conditions_is_warned_about_once(

@@ -65,7 +65,8 @@ class ReadStore(Protocol):
     Attributes:
         url: The root's address as messages show it, without a secret: `s3://bucket/prefix`.
         parallel: Whether parts of an entry can be requested, and arrive faster side by side than one after the other.
-            False for a folder; of a web server False until an answer had `Accept-Ranges: bytes`.
+            False for a folder; of a web server False until an answer had `Accept-Ranges: bytes`, and of an object store
+            until one was a part.
     """
 
     url: str

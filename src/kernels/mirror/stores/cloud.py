@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -66,14 +66,13 @@ class CloudStore:
 
     Attributes:
         url: Its address.
+        parallel: Whether an answer was the requested range: some servers with the interface of S3 send the whole entry.
     """
-
-    #: Several streams are faster than one.
-    parallel = True
 
     def __init__(self, url: str, connect: Callable[[int], Any]) -> None:
         self.url = url
         self._connect = connect
+        self.parallel = False
         self._guard = threading.Lock()
         self._reader: Any = None
         self._writer: Any = None
@@ -108,6 +107,22 @@ class CloudStore:
         if end <= start:
             yield iter(())
             return
+        try:
+            try:
+                answer, ranged = self._got(path, size, start, end), True
+                self.parallel = self.parallel or end - start < size
+            except _Refusal as error:
+                if not error.problem.no_ranges:
+                    raise
+                answer, ranged = self._got(path, size, 0, size), False
+                self.parallel = False
+        except _Refusal as error:
+            raise self._unread(path, error.problem) from None
+        with closing(self._pieces(path, answer, end - start if ranged else size)) as pieces:
+            yield pieces if ranged else _part(pieces, start, end - start)
+
+    def _got(self, path: str, size: int, start: int, end: int) -> Any:
+        """obstore's stream of a part of an entry."""
         store = self._reading()
         options = {} if (start, end) == (0, size) else {"range": (start, end)}
 
@@ -118,15 +133,7 @@ class CloudStore:
                 raise HubUnavailable(f"{self.url}/{path} has {found} bytes, expected {size}.")
             return answer.stream(min_chunk_size=_LEAST_PIECE)
 
-        try:
-            answer = self._tried(path, get)
-        except _Refusal as error:
-            raise self._unread(path, error.problem) from None
-        pieces = self._pieces(path, answer, end - start)
-        try:
-            yield pieces
-        finally:
-            pieces.close()
+        return self._tried(path, get)
 
     def _pieces(self, path: str, answer: Any, left: int) -> Any:
         async def following() -> bytes | None:
@@ -384,3 +391,15 @@ def _etag(facts: Any) -> str:
     etag, version = facts["e_tag"] or "", facts["version"]
     # Google's generation is a number; the versions of S3 and Azure are not needed.
     return f"{etag}{_AND}{version}" if version and version.isdecimal() else etag
+
+
+def _part(pieces: Iterator[bytes], skip: int, left: int) -> Iterator[bytes]:
+    """A part of an entry that arrives whole."""
+    for piece in pieces:
+        wanted = piece[skip : skip + left]
+        skip = max(skip - len(piece), 0)
+        left -= len(wanted)
+        if wanted:
+            yield wanted
+        if not left:
+            return

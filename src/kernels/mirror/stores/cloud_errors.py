@@ -56,6 +56,7 @@ class CloudProblem:
         code: The store's own word for it, or empty.
         retry: Whether another try may succeed.
         advice: What to do about it, in sentences; may be empty.
+        no_ranges: Whether the store sent the whole entry in place of the requested range.
     """
 
     text: str
@@ -63,6 +64,7 @@ class CloudProblem:
     code: str = ""
     retry: bool = False
     advice: str = ""
+    no_ranges: bool = False
 
     @property
     def missing(self) -> bool:
@@ -100,6 +102,8 @@ def problem_of(error: BaseException) -> CloudProblem:
     if isinstance(error, TookTooLong):
         return CloudProblem("did not answer in time", retry=True)
     text = str(error)
+    if "non-partial response" in text:
+        return CloudProblem("sends no ranges", no_ranges=True)
     found = re.search(r"status code: (\d{3})|\bstatus: (\d{3}),", text)
     status = int(found[1] or found[2]) if found else _STATUSES.get(type(error).__name__, 0)
     if status:
