@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -53,6 +53,9 @@ _AND = " generation="
 
 #: What to do where obstore fails inside: seen with tokens that no header can carry.
 _PANIC_ADVICE = "Check the files and variables with its credentials: docs/mirrors.md lists them."
+
+#: The entry that a store is asked to replace, which it does not have.
+_PROBE = "conditions-probe"
 
 _T = TypeVar("_T")
 
@@ -172,7 +175,7 @@ class CloudStore:
         check_path(path, self.url)
         etag = self._put(path, content, expect, immutable)
         if expect is not None and self._checks_conditions is None:
-            self._checks_conditions = self._refuses_another(path, content, immutable)
+            self._checks_conditions = self._refuses_a_condition()
         return etag
 
     def _put(self, path: str, content: bytes | Path, expect: str | None, immutable: bool) -> str:
@@ -235,14 +238,17 @@ class CloudStore:
                 return there.etag
         raise StoreChanged(f"{self.url}/{path} was changed by another process meanwhile.") from None
 
-    def _refuses_another(self, path: str, content: bytes | Path, immutable: bool) -> bool:
-        """Whether the store refuses to create what exists: some servers ignore the condition."""
+    def _refuses_a_condition(self) -> bool:
+        """Whether the store refuses a write whose condition does not hold: some servers ignore it.
+
+        It is asked with an entry of its own, which no store has, so that where it is written it undoes no change.
+        """
         try:
-            self._put(path, content, "new", immutable)
-        except StoreChanged:
-            return True
+            self._sent(_PROBE, b"", f'"{"0" * 32}"{_AND}1', False)
         except KernelsError:
-            return True  # not known; the write itself has succeeded
+            return True  # refused, or not known; the write before has succeeded
+        with suppress(KernelsError):
+            self.delete(_PROBE)
         warn_once(
             _log,
             f"{self.url} ignores the conditions of writes, so a writer may undo the change of another one. Let only "
