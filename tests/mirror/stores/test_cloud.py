@@ -284,6 +284,43 @@ except KeyboardInterrupt:
 """
 
 
+FORKED_EARLY = """
+import os, sys, threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from kernels.mirror.stores.opening import open_store
+
+asked, go_on = threading.Event(), threading.Event()
+
+class Metadata(BaseHTTPRequestHandler):
+    def do_PUT(self):
+        asked.set()
+        go_on.wait()
+        self.send_error(404)
+    def log_message(self, *arguments): ...
+
+service = ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
+service.daemon_threads = True
+threading.Thread(target=service.serve_forever, daemon=True).start()
+os.environ["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = f"http://127.0.0.1:{service.server_port}"
+for name in ("AWS_EC2_METADATA_DISABLED", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+    del os.environ[name]
+store = open_store("s3://bucket")
+threading.Thread(target=store.read, args=("x", 10), daemon=True).start()
+asked.wait()
+child = os.fork()
+if not child:
+    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    os._exit(0 if store.read("x", 10).content == b"hello" else 1)
+go_on.set()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_while_another_thread_connects_leaves_a_store_that_can_be_read(bucket: Bucket) -> None:
+    subprocess.run([sys.executable, "-c", FORKED_EARLY], timeout=60, check=True)
+
+
 def test_ctrl_c_ends_a_wait(bucket: Bucket) -> None:
     process = subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -54,6 +55,9 @@ _AND = " generation="
 #: What to do where obstore fails inside: seen with tokens that no header can carry.
 _PANIC_ADVICE = "Check the files and variables with its credentials: docs/mirrors.md lists them."
 
+#: While a store is connected. A forked process gets a new one: here another thread may have held it.
+_connecting = threading.Lock()
+
 #: The entry that a store is asked to replace, which it does not have.
 _PROBE = "conditions-probe"
 
@@ -76,7 +80,6 @@ class CloudStore:
         self.url = url
         self._connect = connect
         self.parallel = False
-        self._guard = threading.Lock()
         self._reader: Any = None
         self._writer: Any = None
         self._checks_conditions: bool | None = None
@@ -308,7 +311,7 @@ class CloudStore:
         """obstore's store for requests that are tried again here."""
         if settings.offline():
             raise NotInCache(f"{self.url} was not requested: HF_HUB_OFFLINE is set.")
-        with self._guard:
+        with _connecting:
             if self._reader is None:
                 self._reader = self._connect(0)
             return self._reader
@@ -317,7 +320,7 @@ class CloudStore:
         """obstore's store for requests that it tries again itself: each part of an upload."""
         if settings.offline():
             raise NotInCache(f"{self.url} was not requested: HF_HUB_OFFLINE is set.")
-        with self._guard:
+        with _connecting:
             if self._writer is None:
                 self._writer = self._connect(_TRIES - 1)
             return self._writer
@@ -409,3 +412,12 @@ def _part(pieces: Iterator[bytes], skip: int, left: int) -> Iterator[bytes]:
             yield wanted
         if not left:
             return
+
+
+def _renew() -> None:
+    global _connecting
+    _connecting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

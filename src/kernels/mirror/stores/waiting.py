@@ -35,7 +35,7 @@ class _Background:
     """The event loop of this process, in a thread that does not keep the process alive."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self.guard = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
 
@@ -46,7 +46,7 @@ class _Background:
                 "This process was forked from one that has used an object store, and cannot use it. Start processes "
                 'with the method "spawn" or "forkserver" of multiprocessing, or load the kernels before the fork.'
             )
-        with self._guard:
+        with self.guard:
             if self._loop is None:
                 self._loop, self._process = asyncio.new_event_loop(), os.getpid()
                 threading.Thread(target=self._loop.run_forever, name="kernels-stores", daemon=True).start()
@@ -54,6 +54,14 @@ class _Background:
 
 
 _background = _Background()
+
+
+def _renew() -> None:
+    _background.guard = threading.Lock()  # another thread may have held it in the moment of the fork
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def started(work: Callable[[], Coroutine[Any, Any, _T]]) -> Future[_T]:
