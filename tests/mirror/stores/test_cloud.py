@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from s3_server import S3Server
@@ -35,11 +36,15 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 class Bucket:
-    """A server that answers as its paths say: `/bucket/503`, `/bucket/cut`; each answer once, if it is in `once`."""
+    """A server that answers as its paths say: `/bucket/503`, `/bucket/cut`; each answer once, if it is in `once`.
+
+    It knows no ranges and no conditions.
+    """
 
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.once: list[int] = []
+        self.code = "Secret"
         self.content = b"hello"
         bucket = self
 
@@ -53,7 +58,8 @@ class Bucket:
                 status = bucket.once.pop(0) if bucket.once else int(name) if name.isdigit() else 200
                 if name == "slow":
                     bucket.stopped.wait()
-                body = bucket.content if status < 300 else b"<Error><Code>Secret</Code><HostId>inner-host</HostId></Error>"
+                error = f"<Error><Code>{bucket.code}</Code><HostId>inner-host</HostId></Error>".encode()
+                body = bucket.content if status < 300 else error
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body) + 1000 * (name == "cut")))
                 self.send_header("ETag", '"0"')
@@ -189,9 +195,77 @@ def test_a_refused_write_is_an_error_of_the_store(wrong: WriteStore, status: int
         wrong.write(str(status), b"x")
 
 
-def test_a_store_without_conditional_writes_is_refused(wrong: WriteStore) -> None:
+@pytest.mark.parametrize(
+    ("status", "code"), [(501, "NotImplemented"), (400, "NotImplemented"), (400, "ConditionHeadersNotSupported")]
+)
+def test_a_store_without_conditional_writes_is_refused(
+    wrong: WriteStore, bucket: Bucket, status: int, code: str
+) -> None:
+    bucket.code = code
     with pytest.raises(StoreError, match="does not support conditional writes"):
-        wrong.write("501", b"x", expect="new")
+        wrong.write(str(status), b"x", expect="new")
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "advice"),
+    [
+        ("ExpiredToken", StoreError, "The credentials have expired; renew them."),
+        ("InvalidToken", StoreError, "The session token is not valid."),
+        ("AuthorizationHeaderMalformed", StoreError, "set AWS_REGION to the region of the bucket."),
+        ("RequestTimeout", HubUnavailable, "The store waited too long for the request"),
+        ("InvalidArgument", StoreError, ""),
+    ],
+)
+@pytest.mark.parametrize("expect", [None, "new", '"0"'])
+def test_a_write_that_was_refused_for_another_reason_says_that_reason(
+    wrong: WriteStore, bucket: Bucket, code: str, error: type[KernelsError], advice: str, expect: Any
+) -> None:
+    bucket.code = code
+    with pytest.raises(error, match=rf"answered 400 \({code}\)") as raised:
+        wrong.write("400", b"x", expect=expect)
+    assert advice in str(raised.value)
+    assert "conditional" not in str(raised.value)
+
+
+def test_a_store_that_waited_too_long_for_a_request_is_asked_again(
+    wrong: WriteStore, bucket: Bucket, waited: list[float]
+) -> None:
+    bucket.code, bucket.once = "RequestTimeout", [400]
+    assert wrong.read("x", 10) is not None
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_a_refusal_of_an_unsigned_request_says_that_no_credentials_were_found(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    uses: list[Callable[[WriteStore], object]] = [
+        lambda store: store.read(str(status), 10),
+        lambda store: store.write(str(status), b"x"),
+        lambda store: store.write(str(status), b"x", expect="new"),
+    ]
+    expected = "Requests are not signed, because no credentials were found. Looked at: AWS_ACCESS_KEY_ID"
+    for use in uses:
+        with pytest.raises(KernelsError, match=rf"answered {status} .*{expected}"):
+            use(open_store("s3://bucket"))
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    for use in uses:
+        with pytest.raises(KernelsError, match=r"Requests are not signed: `AWS_SKIP_SIGNATURE` is set\."):
+            use(open_store("s3://bucket"))
+
+
+def test_only_a_reader_of_an_entry_is_told_that_it_may_be_missing(wrong: WriteStore, bucket: Bucket) -> None:
+    sentence = "may not list the bucket"
+    with pytest.raises(HubUnavailable, match=sentence):
+        wrong.read("403", 10)
+    with pytest.raises(StoreError) as raised:
+        wrong.write("403", b"x")
+    assert sentence not in str(raised.value)
+    bucket.once = [403]
+    with pytest.raises(HubUnavailable, match="answered 403") as listed:
+        list(wrong.entries())
+    assert sentence not in str(listed.value)
 
 
 def test_an_archive_is_read_from_a_store_that_sends_no_ranges(wrong: WriteStore, bucket: Bucket) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from s3_server import S3Server
 
-from kernels.errors import HubUnavailable, KernelsError, MissingPythonDependency, RequestError
+from kernels.errors import HubUnavailable, KernelsError, MissingPythonDependency, RequestError, StoreError
 from kernels.mirror.stores import instance_roles
 from kernels.mirror.stores.clouds import azure_store, google_store, s3_store
 from kernels.mirror.stores.opening import open_store
@@ -53,6 +54,16 @@ def s3_config(bucket: str = "bucket") -> dict[str, Any]:
     return {name: {"true": True, "false": False}.get(str(value), value) for name, value in config.items()}
 
 
+def read(address: str) -> None:
+    open_store(address).read("mirror.json", 10)
+
+
+def write(address: str) -> None:
+    open_store(address).write("mirror.json", b"{}", expect="new")
+
+
+OWN = {"AWS_ACCESS_KEY_ID": "own", "AWS_SECRET_ACCESS_KEY": "own-secret-0123456789"}
+ACCOUNT = {"AZURE_STORAGE_ACCOUNT_NAME": "account"}
 KEYS = f"aws_access_key_id = AKIAEXAMPLE\naws_secret_access_key = {SECRET}\n"
 
 
@@ -134,6 +145,17 @@ def test_plain_http_only_where_the_endpoint_says_so(monkeypatch: pytest.MonkeyPa
         ({}, {"AWS_ENDPOINT_URL": f"http://user:{SECRET}@ceph"}, "with a user or a password"),
         ({}, {"AWS_ENDPOINT_URL": "ceph:7480"}, "`AWS_ENDPOINT_URL` is 'ceph:7480'; expected an http(s) URL"),
         ({}, {"AWS_CA_BUNDLE": "/no/such/file"}, "`AWS_CA_BUNDLE` is '/no/such/file': No such file"),
+        ({}, {"AWS_CA_BUNDLE": __file__}, "which has no certificate; expected a file of PEM."),
+        ({}, {"AWS_ACCESS_KEY_ID": "own"}, "`AWS_ACCESS_KEY_ID` is set without `AWS_SECRET_ACCESS_KEY`; expected both"),
+        ({}, {"AWS_SECRET_ACCESS_KEY": SECRET}, "`AWS_SECRET_ACCESS_KEY` is set without `AWS_ACCESS_KEY_ID`"),
+        ({}, {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ACCESS_KEY_ID": ""}, "is set without `AWS_ACCESS_KEY_ID`"),
+        ({"credentials": f"[default]\n{KEYS}"}, {"AWS_SESSION_TOKEN": SECRET}, "is set without `AWS_ACCESS_KEY_ID`"),
+        ({}, {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token"}, "`AWS_WEB_IDENTITY_TOKEN_FILE` is set without `AWS_ROLE_ARN`"),
+        ({}, {**OWN, "AWS_SESSION_TOKEN": f"{SECRET}\nx"}, "`AWS_SESSION_TOKEN` has a line break"),
+        ({}, {**OWN, "AWS_SECRET_ACCESS_KEY": f"{SECRET}\n"}, "`AWS_SECRET_ACCESS_KEY` has a line break"),
+        ({}, {**OWN, "AWS_REGION": "eu-west-1\n"}, "`AWS_REGION` has a line break"),
+        ({}, {**OWN, "AWS_SERVER_SIDE_ENCRYPTION": "x"}, "s3://bucket cannot be used: 'Invalid encryption type: x."),
+        ({}, {**OWN, "AWS_S3_EXPRESS": "perhaps"}, "AWS_ACCESS_KEY_ID, AWS_EC2_METADATA_DISABLED, AWS_S3_EXPRESS"),
     ],
 )
 def test_a_wrong_setting_is_named_without_its_secret(
@@ -143,10 +165,11 @@ def test_a_wrong_setting_is_named_without_its_secret(
         aws(name, text)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(RequestError) as raised:
-        open_store("s3://bucket").read("mirror.json", 10)
-    assert message in str(raised.value)
-    assert SECRET not in str(raised.value) + repr(raised.value.__cause__)
+    for use in (read, write):
+        with pytest.raises(RequestError) as raised:
+            use("s3://bucket")
+        assert message in str(raised.value)
+        assert SECRET not in str(raised.value) + repr(raised.value.__cause__)
 
 
 def test_a_profile_is_used_with_a_real_server(s3_server: S3Server, aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,6 +318,106 @@ def test_a_metadata_service_that_does_not_answer_costs_a_moment(monkeypatch: pyt
     assert asked == [1, 1]  # once a process
 
 
+class Refusing:
+    """A server that refuses all requests, and keeps what they had."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, dict[str, str]]] = []
+        server = self
+
+        class Answers(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                server.seen.append((self.command, self.path, {name.lower(): v for name, v in self.headers.items()}))
+                self.send_response(403)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_GET = do_PUT = answer
+
+            def log_message(self, *arguments: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
+    """The server, as a store of each cloud."""
+    served = Refusing()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", served.url)
+    monkeypatch.setenv("GOOGLE_BASE_URL", served.url)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{served.url}/account")
+    yield served
+    served.server.shutdown()
+    served.server.server_close()
+
+
+def refused(address: str) -> str:
+    with pytest.raises(HubUnavailable) as raised:
+        read(address)
+    return str(raised.value)
+
+
+def sas(end: datetime) -> str:
+    return f"sv=2024-08-04&se={end:%Y-%m-%dT%H%%3A%M%%3A%SZ}&sr=c&sp=r&sig=c2lnbmF0dXJlLW9mLXRoZS10b2tlbg%3D%3D"
+
+
+def test_an_empty_variable_is_as_one_that_is_not_set(refusing: Refusing, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {
+        "s3://bucket": {**OWN, **dict.fromkeys(("AWS_SESSION_TOKEN", "AWS_SKIP_SIGNATURE", "AWS_S3_EXPRESS"), "")},
+        "az://bucket": {
+            "AZURE_STORAGE_SAS_TOKEN": sas(datetime.now(timezone.utc) + timedelta(days=1)),
+            **dict.fromkeys(("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_TOKEN", "AZURE_STORAGE_USE_EMULATOR"), ""),
+        },
+        "gs://bucket": {"GOOGLE_BEARER_TOKEN": SECRET, "GOOGLE_SERVICE_ACCOUNT": "", "GOOGLE_SERVICE_ACCOUNT_KEY": ""},
+    }
+    for address, values in variables.items():
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+        assert "answered 403" in refused(address)
+    (_, _, s3), (_, azure, headers), (_, _, google) = refusing.seen
+    assert s3["authorization"].startswith("AWS4-HMAC-SHA256 Credential=own/")
+    assert "x-amz-security-token" not in s3
+    assert "sig=" in azure
+    assert "authorization" not in headers
+    assert google["authorization"] == f"Bearer {SECRET}"
+
+
+def test_an_expired_token_of_azure_is_said(refusing: Refusing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", sas(datetime.now(timezone.utc) + timedelta(days=1)))
+    assert "expired" not in refused("az://container")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "?" + sas(datetime(2026, 1, 2, 3, 4, 5)))
+    said = refused("az://container")
+    assert "The token in `AZURE_STORAGE_SAS_TOKEN` expired: its `se` is '2026-01-02T03:04:05Z'." in said
+    assert "c2lnbmF0dXJl" not in said
+
+
+def test_google_gets_no_unsigned_write(refusing: Refusing, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        StoreError, match=r"Cannot write gs://bucket: .* no credentials were found\. Looked at: GOOGLE_"
+    ):
+        write("gs://bucket")
+    monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+    with pytest.raises(StoreError, match=r"Cannot write gs://bucket: .*`GOOGLE_SKIP_SIGNATURE` is set\."):
+        write("gs://bucket")
+    assert refusing.seen == []
+
+
+def test_a_service_without_credentials_is_not_a_mirror_without_entries(
+    refusing: Refusing, metadata: Metadata, pod: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for url, status in ((f"{metadata.url}/no-such-role", 404), (f"{refusing.url}/role", 403)):
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url)
+        said = refused("s3://bucket")
+        assert said.startswith("s3://bucket was not asked for mirror.json.")
+        assert f"its credentials answered {status}" in said
+    monkeypatch.setenv("AZURE_USE_AZURE_CLI", "true")
+    monkeypatch.setenv("PATH", "")
+    assert "az://container was not asked" in refused("az://container")
+
+
 def test_google_and_azure_without_credentials_are_public(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     for make in (google_store, azure_store):
@@ -318,6 +441,12 @@ def test_google_and_azure_use_what_their_tools_use(monkeypatch: pytest.MonkeyPat
     [
         ("az://container", {}, "`AZURE_STORAGE_ACCOUNT_NAME` is not set"),
         ("gs://bucket", {"GOOGLE_APPLICATION_CREDENTIALS": "/no/such"}, "expected a file that exists"),
+        ("gs://bucket", {"GOOGLE_APPLICATION_CREDENTIALS": __file__}, "Check GOOGLE_APPLICATION_CREDENTIALS; docs/"),
+        ("gs://bucket", {"GOOGLE_BEARER_TOKEN": "a\nb"}, "`GOOGLE_BEARER_TOKEN` has a line break"),
+        ("az://container", {**ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": "###"}, "Check AZURE_STORAGE_ACCOUNT_KEY, AZURE"),
+        ("az://container", {**ACCOUNT, "AZURE_STORAGE_SAS_TOKEN": "hello"}, "ACCOUNT_NAME, AZURE_STORAGE_SAS_TOKEN;"),
+        ("az://container", {**ACCOUNT, "AZURE_CLIENT_SECRET": SECRET}, "is set without `AZURE_CLIENT_ID`"),
+        ("az://container", {**ACCOUNT, "AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:1"}, "in its path: .*:1/account"),
     ],
 )
 def test_what_google_and_azure_need_is_said(
@@ -325,5 +454,7 @@ def test_what_google_and_azure_need_is_said(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(RequestError, match=message):
-        open_store(address).read("mirror.json", 10)
+    for use in (read, write):
+        with pytest.raises(RequestError, match=message) as raised:
+            use(address)
+        assert "Debug source" not in str(raised.value)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from kernels import settings
-from kernels.errors import HubUnavailable, KernelsError, NotInCache, StoreError
+from kernels.errors import HubUnavailable, KernelsError, NotInCache, RequestError, StoreError
 from kernels.mirror.stores.base import EntryNotFound, StoreChanged, StoredDocument, StoredEntry
-from kernels.mirror.stores.cloud_errors import CloudProblem, cloud_errors, problem_of
+from kernels.mirror.stores.cloud_errors import CloudProblem, cloud_errors, problem_of, reason_of
+from kernels.mirror.stores.clouds import about_credentials, is_unsigned, what_is_set
 from kernels.mirror.stores.content_types import content_type
 from kernels.mirror.stores.paths import check_path
 from kernels.mirror.stores.waiting import result_of, started
@@ -60,6 +61,9 @@ _connecting = threading.Lock()
 
 #: The entry that a store is asked to replace, which it does not have.
 _PROBE = "conditions-probe"
+
+#: In messages, in place of a path.
+_LISTING = "its listing"
 
 _T = TypeVar("_T")
 
@@ -289,9 +293,9 @@ class CloudStore:
             return sorted(found, key=lambda entry: entry.path)
 
         try:
-            yield from self._tried(prefix or "its listing", listed)
+            yield from self._tried(prefix or _LISTING, listed)
         except _Refusal as error:
-            raise self._unread(prefix or "its listing", error.problem) from None
+            raise self._unread(_LISTING, error.problem) from None
 
     def delete(self, path: str) -> None:
         """Remove an entry; see `WriteStore.delete`."""
@@ -313,7 +317,7 @@ class CloudStore:
             raise NotInCache(f"{self.url} was not requested: HF_HUB_OFFLINE is set.")
         with _connecting:
             if self._reader is None:
-                self._reader = self._connect(0)
+                self._reader = self._connected(0)
             return self._reader
 
     def _writing(self) -> Any:
@@ -322,8 +326,20 @@ class CloudStore:
             raise NotInCache(f"{self.url} was not requested: HF_HUB_OFFLINE is set.")
         with _connecting:
             if self._writer is None:
-                self._writer = self._connect(_TRIES - 1)
+                writer = self._connected(_TRIES - 1)
+                if self.url.startswith("gs:") and is_unsigned(writer):  # obstore would ask the metadata service
+                    why = about_credentials(self.url, writer)
+                    raise StoreError(f"Cannot write {self.url}: Google takes only signed requests. {why}")
+                self._writer = writer
             return self._writer
+
+    def _connected(self, retries: int) -> Any:
+        try:
+            return self._connect(retries)
+        except KernelsError:
+            raise
+        except cloud_errors() as error:
+            raise RequestError(f"{self.url} cannot be used: {reason_of(error)}. {what_is_set(self.url)}") from None
 
     def _tried(self, path: str, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """The answer to a request, which is tried again where that may help."""
@@ -364,10 +380,10 @@ class CloudStore:
     def _unread(self, path: str, problem: CloudProblem) -> KernelsError:
         if problem.missing:
             return EntryNotFound(f"{self.url} has no {path}.")
-        return HubUnavailable(f"{self.url} {problem.text} for {path}.{self._advice(problem)}")
+        return HubUnavailable(f"{self.url} {problem.text} for {path}.{self._advice(problem, read=path != _LISTING)}")
 
     def _unwritten(self, path: str, problem: CloudProblem, *, conditional: bool = False) -> KernelsError:
-        if conditional and problem.status in (400, 501):
+        if conditional and problem.unsupported:
             return StoreError(
                 f"{self.url} {problem.text} for {path}: it does not support conditional writes (If-Match, "
                 "If-None-Match), which keep writers from undoing each other's changes. Use another store, or write to "
@@ -377,15 +393,15 @@ class CloudStore:
             return StoreError(f"Cannot write {self.url}/{path}: the store {problem.text}.{self._advice(problem)}")
         return HubUnavailable(f"{self.url} {problem.text} for {path}.{self._advice(problem)}")
 
-    def _advice(self, problem: CloudProblem) -> str:
-        if problem.advice:
-            return f" {problem.advice}"
-        if problem.refused:
-            return (
-                " Check the credentials and their rights (docs/mirrors.md); to a reader that may not list the bucket, "
-                "a store answers so also where an entry is missing."
-            )
-        return ""
+    def _advice(self, problem: CloudProblem, *, read: bool = False) -> str:
+        told = [problem.advice]
+        if problem.refused or problem.status == 400:
+            told.append(about_credentials(self.url, self._reader or self._writer))
+        if problem.refused and not any(told):
+            told.append("Check the credentials and their rights (docs/mirrors.md).")
+        if problem.refused and not problem.advice and read:
+            told.append("To a reader that may not list the bucket, a store answers so if an entry is missing, too.")
+        return "".join(f" {each}" for each in told if each)
 
 
 class _Refusal(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from kernels._version import __version__
 from kernels.errors import MissingPythonDependency, RequestError
@@ -20,10 +20,10 @@ from kernels.mirror.stores.instance_roles import (
 )
 from kernels.support.env_values import url_in, without_password
 from kernels.support.files import read_bounded
-from kernels.support.formatting import error_on_one_line
+from kernels.support.formatting import error_on_one_line, format_value
 from kernels.support.secrets import register
 
-__all__ = ["azure_store", "google_store", "s3_store"]
+__all__ = ["about_credentials", "azure_store", "google_store", "is_unsigned", "s3_store", "what_is_set"]
 
 #: Before the second try of a write; it doubles up to 8.
 _WAIT_SECONDS = 0.5
@@ -39,6 +39,44 @@ _SECRETS = (
     *("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_TOKEN", "AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET"),
     *("GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN"),
 )
+
+#: Variables that obstore puts into a header or signs with. Another character than printable ASCII makes it fail.
+_SIGNED = (*_SECRETS, "AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_DEFAULT_REGION", "AZURE_STORAGE_ACCOUNT_NAME")
+
+#: Variables that are of use only beside others, with the spellings of each of those.
+_TOGETHER = {
+    "AWS_ACCESS_KEY_ID": (("AWS_SECRET_ACCESS_KEY",),),
+    "AWS_SECRET_ACCESS_KEY": (("AWS_ACCESS_KEY_ID",),),
+    "AWS_SESSION_TOKEN": (("AWS_ACCESS_KEY_ID",),),  # obstore would send it with the keys of a profile
+    "AWS_WEB_IDENTITY_TOKEN_FILE": (("AWS_ROLE_ARN",),),
+    "AZURE_CLIENT_SECRET": (
+        ("AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID"),
+        ("AZURE_TENANT_ID", "AZURE_STORAGE_TENANT_ID", "AZURE_STORAGE_AUTHORITY_ID", "AZURE_AUTHORITY_ID"),
+    ),
+}
+
+#: Of each kind of address: the beginning of its variables, the variable for unsigned requests, and where else
+#: credentials are looked for.
+_KINDS = {
+    "s3": (
+        "AWS_",
+        "AWS_SKIP_SIGNATURE",
+        "AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, the profile in ~/.aws, the roles of the container and of the "
+        "instance",
+    ),
+    "gs": (
+        "GOOGLE_",
+        "GOOGLE_SKIP_SIGNATURE",
+        "GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT, GOOGLE_SERVICE_ACCOUNT_KEY, `gcloud auth "
+        "application-default login`, the account of the machine",
+    ),
+    "az": (
+        "AZURE_",
+        "AZURE_SKIP_SIGNATURE",
+        "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_SECRET, AZURE_FEDERATED_TOKEN_FILE, "
+        "AZURE_USE_AZURE_CLI, the identity of the machine",
+    ),
+}
 
 #: The most bytes of a file with a token.
 _MAX_TOKEN = 64 * 1024
@@ -63,6 +101,7 @@ def s3_store(bucket: str, prefix: str) -> Callable[[int], Any]:
     def connect(retries: int) -> Any:
         from obstore.store import S3Store
 
+        _check_environment("s3")
         profile = read_aws_profile()
         endpoint = _s3_endpoint(profile)
         named: dict[str, Any] = _s3_region(profile) | _s3_addressing(profile, bucket, endpoint)
@@ -98,6 +137,7 @@ def google_store(bucket: str, prefix: str) -> Callable[[int], Any]:
     def connect(retries: int) -> Any:
         from obstore.store import GCSStore
 
+        _check_environment("gs")
         endpoint = _endpoint("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST")
         named: dict[str, Any] = {"base_url": endpoint} if endpoint else {}
         credentials = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
@@ -117,10 +157,12 @@ def azure_store(container: str, prefix: str) -> Callable[[int], Any]:
     def connect(retries: int) -> Any:
         from obstore.store import AzureStore
 
+        _check_environment("az")
         emulator = _is_true("AZURE_STORAGE_USE_EMULATOR")
         if not emulator and not os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
             raise RequestError("`AZURE_STORAGE_ACCOUNT_NAME` is not set; az:// addresses need the storage account.")
         endpoint = _endpoint("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+        _check_account_in(endpoint)
         named: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
         if _is_true("AZURE_SKIP_SIGNATURE") or not (emulator or _any_of(_AZURE) or has_azure_identity()):
             named["skip_signature"] = True
@@ -130,11 +172,79 @@ def azure_store(container: str, prefix: str) -> Callable[[int], Any]:
     return connect
 
 
+def about_credentials(url: str, store: Any) -> str:
+    """What is known of the credentials of requests that a store refused, in a sentence; may be empty.
+
+    Args:
+        url: The address of the mirror.
+        store: obstore's store.
+    """
+    kind = url.partition(":")[0]
+    _, unsigned, places = _KINDS[kind]
+    if is_unsigned(store):
+        if _is_true(unsigned):
+            return f"Requests are not signed: `{unsigned}` is set."
+        return f"Requests are not signed, because no credentials were found. Looked at: {places}."
+    if kind == "az" and not _any_of(("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY")):
+        for name in ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"):
+            for end in parse_qs(os.environ.get(name, "").lstrip("?")).get("se", ()):
+                if _is_past(end):
+                    return f"The token in `{name}` expired: its `se` is {format_value(end, 40)}."
+    return ""
+
+
+def is_unsigned(store: Any) -> bool:
+    """Whether requests of obstore's store are sent without credentials."""
+    return str(store.config.get("skip_signature", "")).lower() == "true"
+
+
+def what_is_set(url: str) -> str:
+    """Which variables could be wrong where obstore refuses its settings, in a sentence."""
+    begin = _KINDS[url.partition(":")[0]][0]
+    names = ", ".join(sorted(name for name in os.environ if name.startswith(begin)))
+    return f"Check {names or 'the files with its credentials'}; docs/mirrors.md says what each is for."
+
+
+def _check_environment(kind: str) -> None:
+    """Hide the secrets in variables, and check what obstore does not.
+
+    Raises:
+        RequestError: A variable has what cannot be sent, or is of use only beside another one.
+    """
+    begin = _KINDS[kind][0]
+    for name in [name for name, value in os.environ.items() if not value and name.startswith(begin)]:
+        # obstore, which reads variables itself, would sign with the empty value. For AWS's tools it is none, too.
+        os.environ.pop(name, None)
+    register(*(os.environ.get(name) for name in _SECRETS))
+    for name in _SIGNED:
+        value = os.environ.get(name, "")
+        if name.startswith(begin) and name != "GOOGLE_SERVICE_ACCOUNT_KEY" and not _is_line(value):
+            raise RequestError(f"`{name}` has a line break, or another character that is not printable ASCII.")
+    if _is_true(_KINDS[kind][1]):
+        return
+    for name, others in _TOGETHER.items():
+        for spellings in others:
+            if name.startswith(begin) and os.environ.get(name) and not _any_of(spellings):
+                raise RequestError(f"`{name}` is set without `{spellings[0]}`; expected both, or neither.")
+
+
+def _is_line(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _is_past(when: str) -> bool:
+    try:
+        # Before Python 3.11, `fromisoformat` knows no Z. A date alone is its midnight.
+        end = datetime.fromisoformat(when.replace("Z", "+00:00"))
+    except ValueError:
+        return False
+    return end.replace(tzinfo=end.tzinfo or timezone.utc) < datetime.now(timezone.utc)
+
+
 def _requests(retries: int, endpoint: str, certificates: str | None) -> dict[str, Any]:
     """How requests are sent: timeouts, retries, TLS."""
     from huggingface_hub import constants
 
-    register(*(os.environ.get(name) for name in _SECRETS))
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=max(constants.HF_HUB_ETAG_TIMEOUT, 1)),
         "read_timeout": timedelta(seconds=max(constants.HF_HUB_DOWNLOAD_TIMEOUT, 1)),
@@ -147,9 +257,12 @@ def _requests(retries: int, endpoint: str, certificates: str | None) -> dict[str
     bundle = os.environ.get("AWS_CA_BUNDLE") or certificates
     if bundle:
         try:
-            options["root_certificate"] = read_bounded(Path(bundle).expanduser(), _MAX_CERTIFICATES)
+            found = read_bounded(Path(bundle).expanduser(), _MAX_CERTIFICATES)
         except OSError as error:
             raise RequestError(f"`AWS_CA_BUNDLE` is {bundle!r}: {error.strerror or error}.") from None
+        if b"-----BEGIN CERTIFICATE-----" not in found:
+            raise RequestError(f"`AWS_CA_BUNDLE` is {bundle!r}, which has no certificate; expected a file of PEM.")
+        options["root_certificate"] = found
     backoff = {"init_backoff": timedelta(seconds=_WAIT_SECONDS), "max_backoff": timedelta(seconds=8), "base": 2}
     return {
         "client_options": options,
@@ -208,7 +321,7 @@ def _has_container_role() -> bool:
         token = "\0"
     except OSError as error:
         raise RequestError(f"`{variable}` is {path!r}: {error.strerror or error}.") from None
-    if not token or not token.isascii() or not token.isprintable():  # AWS's own tools refuse a line break as well
+    if not token or not _is_line(token):  # AWS's own tools refuse a line break as well
         raise RequestError(
             f"`{variable}` is {path!r}, whose text is no token: expected one line of printable ASCII, without a line "
             "break at its end."
@@ -259,6 +372,15 @@ def _checked(name: str, value: str) -> str:
             "of the cloud have them; docs/mirrors.md lists the places."
         )
     return url_in(name, value, "an http(s) URL with a host", token="")
+
+
+def _check_account_in(endpoint: str) -> None:
+    """Azurite and other servers without names have the account in the path; the host's name is that of a server."""
+    parts = urlsplit(endpoint)
+    host, account = parts.hostname or "", os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "devstoreaccount1")
+    if (host == "localhost" or ":" in host or host.replace(".", "").isdigit()) and not parts.path.strip("/"):
+        expected = f"{endpoint.rstrip('/')}/{account}"
+        raise RequestError(f"`AZURE_STORAGE_ENDPOINT` is {endpoint!r}; expected the account in its path: {expected}")
 
 
 def _google_default() -> Path:
