@@ -149,6 +149,12 @@ def test_plain_http_only_where_the_endpoint_says_so(monkeypatch: pytest.MonkeyPa
         ({}, {"AWS_ACCESS_KEY_ID": "own"}, "`AWS_ACCESS_KEY_ID` is set without `AWS_SECRET_ACCESS_KEY`; expected both"),
         ({}, {"AWS_SECRET_ACCESS_KEY": SECRET}, "`AWS_SECRET_ACCESS_KEY` is set without `AWS_ACCESS_KEY_ID`"),
         ({}, {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ACCESS_KEY_ID": ""}, "is set without `AWS_ACCESS_KEY_ID`"),
+        (
+            {"credentials": "[default]\naws_access_key_id = x\n"},
+            {},
+            "profile default has aws_access_key_id without aws_s",
+        ),
+        ({"credentials": f"[default]\n{KEYS}  more\n"}, {}, "The keys of the AWS profile default have a line break"),
         ({"credentials": f"[default]\n{KEYS}"}, {"AWS_SESSION_TOKEN": SECRET}, "is set without `AWS_ACCESS_KEY_ID`"),
         ({}, {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token"}, "`AWS_WEB_IDENTITY_TOKEN_FILE` is set without `AWS_ROLE_ARN`"),
         ({}, {**OWN, "AWS_SESSION_TOKEN": f"{SECRET}\nx"}, "`AWS_SESSION_TOKEN` has a line break"),
@@ -447,6 +453,7 @@ def test_google_and_azure_use_what_their_tools_use(monkeypatch: pytest.MonkeyPat
         ("az://container", {**ACCOUNT, "AZURE_STORAGE_SAS_TOKEN": "hello"}, "ACCOUNT_NAME, AZURE_STORAGE_SAS_TOKEN;"),
         ("az://container", {**ACCOUNT, "AZURE_CLIENT_SECRET": SECRET}, "is set without `AZURE_CLIENT_ID`"),
         ("az://container", {**ACCOUNT, "AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:1"}, "in its path: .*:1/account"),
+        ("az://container", {**ACCOUNT, "AZURE_STORAGE_ENDPOINT": "http://azurite:1/"}, "in its path: .*:1/account"),
     ],
 )
 def test_what_google_and_azure_need_is_said(

@@ -43,12 +43,24 @@ class AwsProfile:
 
     @property
     def keys(self) -> dict[str, str]:
-        """The access key, as obstore's settings are named; empty if the profile has none."""
+        """The access key, as obstore's settings are named; empty if the profile has none.
+
+        Raises:
+            RequestError: It has a half, or one that cannot be sent.
+        """
         key, secret = self.values.get("aws_access_key_id"), self.values.get("aws_secret_access_key")
-        if not key or not secret:
+        if not key and not secret:
             return {}
         token = self.values.get("aws_session_token")
         register(secret, token)
+        if not key or not secret:
+            has, lacks = ("aws_access_key_id", "aws_secret_access_key")[:: 1 if key else -1]
+            raise RequestError(f"The AWS profile {self.name} has {has} without {lacks}; expected both, or neither.")
+        if not all(value.isascii() and value.isprintable() for value in (key, secret, token or "")):
+            raise RequestError(
+                f"The keys of the AWS profile {self.name} have a line break, or another character that is not "
+                "printable ASCII."
+            )
         return {"access_key_id": key, "secret_access_key": secret, **({"session_token": token} if token else {})}
 
     @property

@@ -162,7 +162,8 @@ def azure_store(container: str, prefix: str) -> Callable[[int], Any]:
         if not emulator and not os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
             raise RequestError("`AZURE_STORAGE_ACCOUNT_NAME` is not set; az:// addresses need the storage account.")
         endpoint = _endpoint("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
-        _check_account_in(endpoint)
+        if not emulator:
+            _check_account_in(endpoint)
         named: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
         if _is_true("AZURE_SKIP_SIGNATURE") or not (emulator or _any_of(_AZURE) or has_azure_identity()):
             named["skip_signature"] = True
@@ -375,10 +376,10 @@ def _checked(name: str, value: str) -> str:
 
 
 def _check_account_in(endpoint: str) -> None:
-    """Azurite and other servers without names have the account in the path; the host's name is that of a server."""
+    """At Azure the host names the account; a server that is named by one word or an IP address has it in the path."""
     parts = urlsplit(endpoint)
     host, account = parts.hostname or "", os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "devstoreaccount1")
-    if (host == "localhost" or ":" in host or host.replace(".", "").isdigit()) and not parts.path.strip("/"):
+    if endpoint and ("." not in host or host.replace(".", "").isdigit()) and not parts.path.strip("/"):
         expected = f"{endpoint.rstrip('/')}/{account}"
         raise RequestError(f"`AZURE_STORAGE_ENDPOINT` is {endpoint!r}; expected the account in its path: {expected}")
 
