@@ -104,7 +104,6 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "--verify": "mirror failed time signed_by repositories commits archives size signatures unchecked unnamed "
         "problems[path problem]",
         "--prune": "mirror repositories branches remove kept documents archives recent frees removed freed problems",
-        "diff": "old new compared repositories[repo_id change refs builds fields commits]",
     },
     "skills": {"list": "[name description files]", "add": "[path written]"},
     "upload": {
@@ -133,8 +132,7 @@ _FOR_ALL = """\
 | 0 | success, also if the answer is that no build fits |
 | 1 | an error, with one line on standard error: `Error: …`; a check that failed; `cache prune` without a \
 confirmation; a build that `download` or `mirror` could not take |
-| 2 | wrong arguments: an unknown command or option, a missing argument, a value of another type; an error of \
-`mirror diff` |
+| 2 | wrong arguments: an unknown command or option, a missing argument, a value of another type |
 | 130 | interrupted |
 
 **Code of kernels** runs only in `check` without `--static`, `test` and `benchmark`. These, `lock`, `download` and

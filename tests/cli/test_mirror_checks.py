@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -75,34 +74,6 @@ def test_prune_shows_a_plan_and_asks(kernels: Run, tree: MirrorTree, tmp_path: P
     assert "acme/gelu" not in (tree.root / "mirror.json").read_text()
 
 
-def test_diff_exits_like_diff(kernels: Run, tree: MirrorTree, tmp_path: Path) -> None:
-    shutil.copytree(tree.root, tmp_path / "new")
-    other = MirrorTree(tmp_path / "new")
-    other.indexes = dict(tree.indexes)
-    done = kernels("mirror", "diff", tree.root, other.root)
-    assert (done.exit_code, done.stdout.startswith("No difference (2 compared: ")) == (0, True), done.output
-    commit = other.add("acme/gelu", version=2, variants={"torch-cpu": {"more.py": b"x"}}, python_depends=["einops"])
-    done = kernels("mirror", "diff", tree.root, other.root)
-    assert done.exit_code == 1
-    for text in ("acme/gelu", "moved", commit[:12], "more.py", "python", "einops", "1 of 2 compared: "):
-        assert text in done.stdout
-    found = json.loads(kernels("mirror", "diff", tree.root, other.root, "--json").stdout)
-    assert [each["repo_id"] for each in found["repositories"]] == ["acme/gelu"]
-    former = tree.indexes["acme/gelu"].branches["v2"]
-    assert [kernels("mirror", "diff", tree.root, other.root).stdout.count(each[:12]) for each in (former, commit)] == [
-        1,
-        1,
-    ]
-    assert kernels("mirror", "diff", tree.root, other.root, "--repo", "acme/relu").exit_code == 0
-    # What a lockfile pinned is gone.
-    kernels("mirror", tree.root, "--prune", "--yes")
-    lines = kernels("mirror", "diff", other.root, tree.root, "--repo", "acme/relu").stdout.splitlines()
-    older = tree.indexes["acme/relu"].older[0][:12]
-    assert next(line.split() for line in lines if older in line) == ["acme/relu", older, "removed"]
-    done = kernels("mirror", "diff", tree.root, tmp_path / "none")
-    assert (done.exit_code, "is not a mirror" in done.stderr) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -111,10 +82,7 @@ def test_diff_exits_like_diff(kernels: Run, tree: MirrorTree, tmp_path: Path) ->
         (["m", "--prune", "--lockfile", "k"], "--lockfile is no option of --prune"),
         (["m", "--repo", "a/b", "--remove", "a/b"], "--remove is an option of --prune"),
         (["m", "--repo", "a/b", "--policy", "p"], "--policy is an option of --verify"),
-        (["m", "other", "--repo", "a/b"], "unexpected 'other'"),
-        (["diff"], "expected `kernels mirror diff A`"),
-        (["diff", "a", "b", "c"], "expected `kernels mirror diff A`"),
-        (["diff", "a", "--prune"], "--prune is no option of `kernels mirror diff`"),
+        (["m", "other", "--repo", "a/b"], "unexpected extra argument(s) (other)"),
         (["m", "--repo", "a/b", "--sign", "pgp"], "--sign is 'pgp'; expected sigstore"),
     ],
 )

@@ -51,7 +51,6 @@ ANSWERS = [
     ("mirror", "", "mirror tree --repo {kernel}"),
     ("mirror", "--verify", "mirror tree --verify"),
     ("mirror", "--prune", "mirror tree --prune --dry-run"),
-    ("mirror", "diff", "mirror diff tree"),
     ("backends", "list", "backends"),
     ("backends", "show", "backends show cpu"),
     ("backends", "check", "backends check cpu"),

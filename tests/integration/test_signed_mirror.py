@@ -1,4 +1,4 @@
-"""A mirror's life: written and signed from a Hub into S3, read, compared, brought up to date, verified and pruned."""
+"""A mirror's life: written and signed from a Hub into S3, read, brought up to date, verified and pruned."""
 
 from __future__ import annotations
 
@@ -50,11 +50,8 @@ def test_a_signed_mirror_in_s3(
     assert "name the key (--sign-key FILE)" in run(url, "--repo", "acme/relu", status=1)
     run(url, "--repo", "acme/relu", "--sign-key", key)
     assert "Everything is as it was written." in run(url, "--verify")
-    assert run("diff", url).startswith("No difference")
-    # A new commit at the origin: it is reviewed, then taken over.
+    # A new commit at the origin is taken over.
     hub.make_repo("acme/relu", variants={"torch-cpu": {"more.py": "x = 1\n"}}, digest=True)
-    new_process()
-    assert "more.py" in run("diff", url, status=1)
     new_process()
     run(url, "--repo", "acme/relu", "--sign-key", key)
     new_process()

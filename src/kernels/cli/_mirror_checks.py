@@ -1,4 +1,4 @@
-"""What `kernels mirror` does with a mirror that is there: `--verify`, `--prune` and `diff`."""
+"""What `kernels mirror` does with a mirror that is there: `--verify` and `--prune`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import typer
 
 from kernels.cli._confirm import confirm_removal
 from kernels.cli._output import format_size, print_error, print_json, print_line, print_note, print_table
-from kernels.errors import KernelsError
 from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
     from kernels.mirror.stores.base import WriteStore
     from kernels.models.lockfile import Lock
-    from kernels.operations.mirroring.difference import BuildChange, MirrorDifference, RepositoryDifference
     from kernels.operations.mirroring.prune import MirrorPrunePlan, MirrorPruneResult
     from kernels.operations.mirroring.verify import MirrorReport
 
-__all__ = ["diff", "prune", "verify"]
+__all__ = ["prune", "verify"]
 
 #: Entries of one kind that are listed; `--json` has all.
 _LISTED = 20
@@ -208,70 +206,3 @@ def _print_json(plan: MirrorPrunePlan, done: MirrorPruneResult | None) -> None:
             "problems": [] if done is None else done.problems,
         }
     )
-
-
-def diff(sides: Sequence[str], repositories: Sequence[str], as_json: bool) -> None:
-    """Print what differs between two mirrors, a mirror and its Hub, or a lockfile and a mirror.
-
-    Raises:
-        typer.Exit: With the status 1 if something differs, and 2 on an error.
-    """
-    from kernels.operations.mirroring.diff import diff_mirror
-
-    if not 1 <= len(sides) <= 2:
-        raise typer.BadParameter("expected `kernels mirror diff A`, or `kernels mirror diff A B`")
-    try:
-        found = diff_mirror(sides[0], sides[1] if len(sides) == 2 else None, repositories)
-    except KernelsError as error:
-        print_error(error)
-        raise typer.Exit(2) from None
-    if as_json:
-        print_json(found)
-    else:
-        _print_difference(found)
-    if found.repositories:
-        raise typer.Exit(1)
-
-
-def _print_difference(found: MirrorDifference) -> None:
-    rows = [row for each in found.repositories for row in _rows(each)]
-    if rows:
-        print_table(("Repository", "At", "Build", "What", "From", "To"), rows)
-        print_line()
-    compared = f"{found.compared} compared: {found.old} with {found.new}"
-    if not found.repositories:
-        print_line(f"No difference ({compared}).")
-        return
-    print_line(f"{len(found.repositories)} of {compared}.")
-
-
-def _rows(each: RepositoryDifference) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [] if each.change == "changed" else [(each.repo_id, "", "", each.change, "", "")]
-    rows += [(each.repo_id, "", "", item.name, item.old or "-", item.new or "-") for item in each.fields]
-    for ref in each.refs:
-        what = "added" if ref.old is None else "removed" if ref.new is None else "moved"
-        rows.append((each.repo_id, _at(ref.name), "", what, (ref.old or "-")[:12], (ref.new or "-")[:12]))
-    rows += [(each.repo_id, _at(item.commit), "", item.change, "", "") for item in each.commits]
-    for build in each.builds:
-        rows += _build_rows(each.repo_id, build)
-    return rows
-
-
-def _at(name: str) -> str:
-    """A branch, a tag or a commit, as a table shows it."""
-    from kernels.models.requirement import is_commit
-
-    return name[:12] if is_commit(name) else name
-
-
-def _build_rows(repo_id: str, build: BuildChange) -> list[tuple[str, ...]]:
-    def size(value: int | None) -> str:
-        return "-" if value is None else format_size(value)
-
-    start = repo_id, _at(build.name), build.variant
-    rows: list[tuple[str, ...]] = [(*start, build.change, size(build.old), size(build.new))]
-    rows += [(*start, item.name, item.old or "-", item.new or "-") for item in build.fields]
-    rows += [(*start, file.path, size(file.old), size(file.new)) for file in build.files[:_LISTED]]
-    if len(build.files) > _LISTED:
-        rows.append((*start, f"{len(build.files) - _LISTED} more files", "", ""))
-    return rows

@@ -38,19 +38,8 @@ _LISTED = 20
 def mirror(
     url: Annotated[
         str,
-        typer.Argument(
-            metavar="URL", help="The mirror: a folder, s3://bucket/prefix, gs://… or az://…; or the word `diff`."
-        ),
+        typer.Argument(metavar="URL", help="The mirror: a folder, s3://bucket/prefix, gs://… or az://…"),
     ],
-    sides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SIDE]...",
-            help="After `diff`: a mirror or lockfile, and what to compare it with: a mirror, a lockfile or `hub`. "
-            "Default: where the mirror was taken from.",
-            show_default=False,
-        ),
-    ] = None,
     repo: Annotated[
         list[str] | None,
         typer.Option("--repo", metavar="REPO", help="Repository, org/name; may be repeated.", rich_help_panel=_TAKE),
@@ -205,17 +194,16 @@ def mirror(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken or removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put kernels into a mirror, or bring it up to date; verify, prune or compare it.
+    """Put kernels into a mirror, or bring it up to date; verify or prune it.
 
     A mirror is a static tree that a folder, an object store or a web server holds. What it has is neither downloaded
     nor sent again. If something cannot be taken, an error line says why, everything else is in the mirror, and the exit
-    status is 1. `kernels mirror diff` exits with 0 without a difference, 1 with one, 2 on an error.
+    status is 1.
 
     Examples:
         $ kernels mirror s3://bucket/kernels --repo org/my-kernel --versions newest:2
         $ kernels mirror s3://bucket/kernels --verify
         $ kernels mirror s3://bucket/kernels --prune --keep-lockfile kernels.lock
-        $ kernels mirror diff s3://bucket/kernels
     """
     taking = {
         "--lockfile": lockfile, "--publisher": publisher, "--from-hub": from_hub, "--from": source, "--target": target,
@@ -226,13 +214,6 @@ def mirror(
     signing = {"--sign-key": sign_key, "--sign": sign}
     if sign not in (None, "sigstore"):
         raise typer.BadParameter(f"--sign is {sign!r}; expected sigstore")
-    if url == "diff":
-        others = {"--verify": verify, "--prune": prune, "--policy": policy, "--yes": yes, "--dry-run": dry_run}
-        _refuse("`kernels mirror diff`", {**taking, **pruning, **signing, **others, "--versions": versions != "all"})
-        checks.diff(sides or (), repo or (), as_json)
-        return
-    if sides:
-        raise typer.BadParameter(f"unexpected {sides[0]!r} after the address of the mirror")
     if verify:
         others = {"--prune": prune, "--yes": yes, "--dry-run": dry_run, "--versions": versions != "all"}
         _refuse("--verify", {**taking, **pruning, **signing, **others})

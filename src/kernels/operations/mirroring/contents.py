@@ -1,4 +1,4 @@
-"""The documents of a mirror, all of them, read for a check, a plan or a comparison."""
+"""The documents of a mirror, all of them, read for a check or a plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ __all__ = [
     "RepositoryContents",
     "choose_repositories",
     "read_contents",
-    "read_index",
     "read_own_index",
 ]
 
@@ -103,15 +102,12 @@ def choose_repositories(store: ReadStore, index: MirrorIndex, wanted: Iterable[s
     return [known[repo_id.lower()] for repo_id in chosen] or sorted(index.repositories)
 
 
-def read_contents(
-    store: ReadStore, repositories: Collection[str], *, commits: bool = True
-) -> dict[str, RepositoryContents]:
+def read_contents(store: ReadStore, repositories: Collection[str]) -> dict[str, RepositoryContents]:
     """The documents of some repositories. What is wrong with one becomes a problem of its repository.
 
     Args:
         store: The mirror's store.
         repositories: The repositories.
-        commits: Whether to read the documents of the commits too.
 
     Raises:
         StoreError: The store cannot be read.
@@ -123,7 +119,7 @@ def read_contents(
     wanted = [
         (each, commit)
         for each in found
-        if commits and each.index is not None
+        if each.index is not None
         for commit in dict.fromkeys((*each.index.commits, *each.index.older))
     ]
     side_by_side(lambda item: _read_commit(store, *item), wanted, at_once=_AT_ONCE, name="commits")
@@ -147,7 +143,9 @@ def _read_commit(store: ReadStore, contents: RepositoryContents, commit: str) ->
 
 def _read(store: ReadStore, contents: RepositoryContents, path: str, commit: str | None) -> RepositoryIndex | None:
     try:
-        return read_index(store, contents.repo_id, commit, path)
+        found = store.read(path, MAX_DOCUMENT_BYTES)
+        assert found is not None  # only a conditional request has no document
+        return read_repository_index(found.content, path, contents.repo_id, commit)
     except EntryNotFound:
         contents.problems.append(MirrorProblem(path, "it is missing"))
     except StoreError:
@@ -155,23 +153,3 @@ def _read(store: ReadStore, contents: RepositoryContents, path: str, commit: str
     except KernelsError as error:
         contents.problems.append(MirrorProblem(path, str(error).removeprefix(f"{path} ")))
     return None
-
-
-def read_index(store: ReadStore, repo_id: str, commit: str | None = None, where: str = "") -> RepositoryIndex:
-    """The index of a repository, or the document of one of its commits.
-
-    Args:
-        store: The mirror's store.
-        repo_id: The repository.
-        commit: The commit.
-        where: The document as messages call it; default: its address.
-
-    Raises:
-        EntryNotFound: There is none.
-        InvalidRepository, UntrustedSignature: It is not valid, or not signed as `KERNELS_MIRROR_KEYS` requires.
-        HubUnavailable: The store did not answer.
-    """
-    path = index_path(repo_id) if commit is None else commit_path(repo_id, commit)
-    found = store.read(path, MAX_DOCUMENT_BYTES)
-    assert found is not None  # only a conditional request has no document
-    return read_repository_index(found.content, where or f"{store.url}/{path}", repo_id, commit)
