@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernels.resolver.context import ResolveContext
     from kernels.trust.signing_policy import Rule
 
-__all__ = ["FoundSnapshot", "SettleCommit", "SnapshotKey", "follow_redirects", "sources_of"]
+__all__ = ["FoundSnapshot", "SettleCommit", "SnapshotKey", "check_move", "follow_redirects", "sources_of"]
 
 _log = logger(__name__)
 
@@ -177,14 +177,27 @@ def follow_redirects(
                     "version."
                 )
             _check_pinned_redirect(context, found, following)
-        route = " -> ".join(str(each) for each in [*visited, following])
-        if following in visited:
-            raise InvalidRepository(f"{visited[0]} moved in a circle: {route}.")
-        if len(visited) > MAX_REDIRECTS:
-            raise InvalidRepository(f"{visited[0]} moved more than {MAX_REDIRECTS} times: {route}.")
+        check_move(visited, following)
         visited.append(following)
         sources = sources_of(context, following)
         _check_signing_kept(context, asked.repo_id, following.repo_id, sources[0])
+
+
+def check_move(visited: Sequence[Requirement], following: Requirement) -> None:
+    """Check one more move of a repository.
+
+    Args:
+        visited: The requirements on the way, the first one first.
+        following: Where the last of them leads.
+
+    Raises:
+        InvalidRepository: It leads back to one of them, or there are too many.
+    """
+    route = " -> ".join(str(each) for each in [*visited, following])
+    if following in visited:
+        raise InvalidRepository(f"{visited[0]} moved in a circle: {route}.")
+    if len(visited) > MAX_REDIRECTS:
+        raise InvalidRepository(f"{visited[0]} moved more than {MAX_REDIRECTS} times: {route}.")
 
 
 def _ask(

@@ -30,6 +30,7 @@ from kernels.operations.download_plan import (
 from kernels.operations.mirroring.request import ALL_VERSIONS, LeftOut, MirrorRequest, parse_date
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.read_metadata import read_metadata
+from kernels.resolver.redirects import check_move
 from kernels.resolver.target import Target
 from kernels.sources.base import Moved, Source
 from kernels.support.formatting import format_text
@@ -132,7 +133,13 @@ class WantedRepository:
 
 
 def expand(
-    request: MirrorRequest, context: ResolveContext, repo_id: str, started: float, *, named: bool
+    request: MirrorRequest,
+    context: ResolveContext,
+    repo_id: str,
+    started: float,
+    *,
+    named: bool,
+    former: tuple[Requirement, ...] = (),
 ) -> tuple[list[MirrorChoice], list[LeftOut]]:
     """The versions of a repository to take.
 
@@ -142,9 +149,10 @@ def expand(
         repo_id: The repository.
         started: When the run began, in seconds since 1970.
         named: As in `MirrorChoice`.
+        former: The names that led to this one.
 
     Raises:
-        KernelsError: The repository cannot be read.
+        KernelsError: The repository cannot be read, or has moved in a circle.
     """
     source = context.sources.default
     heads: Heads | None = None
@@ -152,7 +160,9 @@ def expand(
         heads = _fresh_heads(source, repo_id, started)
     except Moved as moved:
         # The plan of the old name records where it has moved; each of its versions is one of the new name.
-        new, left_out = expand(request, context, moved.destination, started, named=named)
+        visited = (*former, Requirement(repo_id))
+        check_move(visited, Requirement(moved.destination))
+        new, left_out = expand(request, context, moved.destination, started, named=named, former=visited)
         old = [Requirement(repo_id, each.requirement.version, each.requirement.revision) for each in new[:1]]
         return [*(MirrorChoice(each, context, named) for each in old), *new], left_out
     if request.revision is not None:
