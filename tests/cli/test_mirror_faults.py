@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from hub import TestHub
 from mirror_tree import MirrorTree
 
 from kernels.models.mirror import index_path
@@ -50,3 +51,23 @@ def test_a_repository_that_moved_in_a_circle_is_an_error_and_the_rest_is_taken(
     assert (says in done.stderr.splitlines()[0], len(done.stderr.splitlines())) == (True, 1), done.stderr
     assert "acme/relu" in done.stdout
     assert kernels("mirror", tmp_path / "new", "--verify").exit_code == 0
+
+
+def test_a_branch_at_a_commit_that_is_not_listed_is_an_error_of_that_repository(
+    kernels: Run, hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu")
+    hub.make_repo("acme/gelu")
+    place = tmp_path / "mirror"
+    assert kernels("mirror", place, "--repo", "acme/relu").exit_code == 0
+    path = place / index_path("acme/relu")
+    index = MirrorDocument.parse(path.read_bytes(), "").repository("acme/relu", "")
+    branches = {**index.branches, "v3": "9" * 40}
+    path.write_bytes(MirrorDocument.of(msgspec.structs.replace(index, branches=branches)).to_bytes())
+    says = f"'v3' is at commit {'9' * 40}, which it does not list"
+    hub.make_repo("acme/relu", version=2)
+    done = kernels("mirror", place, "--repo", "acme/relu", "--repo", "acme/gelu")
+    assert (done.exit_code, says in done.stderr, "acme/gelu" in done.stdout) == (1, True, True), done.output
+    assert says in kernels("mirror", place, "--verify").stderr
+    monkeypatch.setenv("KERNELS_HUB", str(place))
+    assert says in kernels("info", "acme/relu", "--version", "1").stderr

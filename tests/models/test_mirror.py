@@ -125,6 +125,9 @@ FILE = {"path": "__init__.py", "size": 0, "oid": "e69de29bb2d1d6434b8b29ae775ad8
         ({"repo-type": "space"}, "expected the type kernel or model"),
         ({"branches": {"v1": "x"}}, "'x' is not a commit"),
         ({"branches": {"../v1": COMMIT}}, "expected a branch"),
+        ({"branches": {"v1": COMMIT, "v2": "4" * 40}}, f"'v2' is at commit {'4' * 40}, which it does not list"),
+        ({"tags": {"t": "4" * 40}}, "'t' is at commit"),
+        ({"branches": {"v1": "4" * 40}, "older": ["4" * 40]}, "'v1' is at commit"),
         ({"moved-to": "../x"}, "expected 'org/name'"),
         ({"time": "yesterday"}, "'yesterday' is not a time"),
         ({"time": "2026-13-22T20:00:00Z"}, "is not a time"),
@@ -133,7 +136,7 @@ FILE = {"path": "__init__.py", "size": 0, "oid": "e69de29bb2d1d6434b8b29ae775ad8
         ({f"builds.{CONTENT}.files": [{"path": "a.py", "size": 1}]}, "without a hash"),
         ({f"builds.{CONTENT}.files": [{**FILE, "path": "b"}, {**FILE, "path": "a"}]}, "not sorted"),
         ({f"builds.{CONTENT}.files": [{**FILE, "path": "../a"}]}, "could leave its folder"),
-        ({f"builds.{CONTENT}.metadata": "{}"}, "which is not a file of the build"),
+        ({f"builds.{CONTENT}.metadata": "{}"}, "which is not a file that it lists"),
         (
             {f"builds.{CONTENT}.files": [{**FILE, "path": "metadata.json"}], f"builds.{CONTENT}.metadata": "{}"},
             "is not",
@@ -178,6 +181,8 @@ def test_thousands_of_commits_of_one_large_build_are_read_in_linear_time() -> No
             {f"commits.{COMMIT}.files": [{"path": "build/torch-cpu/more.py", "size": 0, "oid": "0" * 40}]},
             "'build/torch-cpu/more.py' outside its builds",
         ),
+        ({f"commits.{COMMIT}.texts": {"kernel-status.toml": "x"}}, "a text of 'kernel-status.toml', which is not a"),
+        ({f"commits.{COMMIT}.files": [{"path": "README.md", "size": 1}]}, "lists 'README.md' without a hash"),
     ],
 )
 def test_a_build_has_a_name_of_its_own_and_its_own_files(changes: dict[str, Any], says: str) -> None:

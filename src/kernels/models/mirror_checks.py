@@ -6,7 +6,7 @@ It comes from a place that others may write. A writer checks the same: no reader
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernels.errors import InvalidRepository, KernelsError
 from kernels.models.mirror import (
@@ -102,6 +102,9 @@ def _check_repository(index: RepositoryIndex, repo_id: str, where: str) -> None:
     for commit in (*index.branches.values(), *index.tags.values(), *index.commits, *index.older):
         if not is_commit(commit):
             raise invalid_document(where, f"{format_value(commit)} is not a commit")
+    for name, commit in {**index.tags, **index.branches}.items():
+        if commit not in index.commits:
+            raise invalid_document(where, f"{format_value(name)} is at commit {commit}, which it does not list")
     _check_numbers(where, [index.number])
     _check_times(where, [index.time, index.origin.time, *(entry.taken for entry in index.commits.values())])
     for content, build in index.builds.items():
@@ -120,7 +123,7 @@ def _check_commit(index: RepositoryIndex, commit: str, entry: MirrorCommit, wher
     for file in entry.files:
         if file.path.partition("/")[0] == BUILD_FOLDER:
             raise invalid_document(where, f"commit {commit} lists {format_value(file.path)} outside its builds")
-        _check_text(where, file, entry.texts.get(file.path))
+    _check_files(where, entry.files, entry.texts)
     if sum(len(index.builds[content].files) for content in entry.variants.values()) > MAX_FILES:
         raise invalid_document(where, f"commit {commit} has more than {MAX_FILES} files")
 
@@ -165,21 +168,19 @@ def _check_build(where: str, content: str, build: MirrorBuild) -> None:
     paths = [file.path for file in build.files]
     if paths != sorted(paths):
         raise invalid_document(where, "the files of a build are not sorted")
-    for file in build.files:
+    texts = {METADATA_FILE: build.metadata, BUNDLE_FILE: build.signature}
+    _check_files(where, build.files, {name: text for name, text in texts.items() if text is not None})
+
+
+def _check_files(where: str, files: Sequence[MirrorFile], texts: Mapping[str, str]) -> None:
+    """Raise for a file without a hash, and for a text that is not that of a file."""
+    for file in files:
         if not file.listed().blob:  # its content could not be checked
             raise invalid_document(where, f"it lists {format_value(file.path)} without a hash")
-    texts = {METADATA_FILE: build.metadata, BUNDLE_FILE: build.signature}
-    for file in build.files:
-        if file.path in texts:
-            _check_text(where, file, texts.pop(file.path))
-    for name, text in texts.items():
-        if text is not None:
-            raise invalid_document(where, f"it has a text of {name}, which is not a file of the build")
-
-
-def _check_text(where: str, file: MirrorFile, text: str | None) -> None:
-    if text is not None and not file.listed().describes(text.encode()):
-        raise invalid_document(where, f"its text of {format_value(file.path)} is not the file that it lists")
+        if file.path in texts and not file.listed().describes(texts[file.path].encode()):
+            raise invalid_document(where, f"its text of {format_value(file.path)} is not the file that it lists")
+    for path in texts.keys() - {file.path for file in files}:
+        raise invalid_document(where, f"it has a text of {format_value(path)}, which is not a file that it lists")
 
 
 def _check_numbers(where: str, numbers: Sequence[int]) -> None:

@@ -145,7 +145,7 @@ def unlisted_repository(tree: MirrorTree) -> None:
         (newer_index, "it lists number 2 of acme/relu, and its index has number 9"),
         (cut_index, "is not a valid document of a mirror"),
         (other_publisher, "its publisher is 'evil'"),
-        (lost_head, "v3 is at commit 9999999999999999999999999999999999999999, of which the index has no builds"),
+        (lost_head, "'v3' is at commit 9999999999999999999999999999999999999999, which it does not list"),
         (unlisted_repository, "it does not list acme/relu, which has an index"),
     ],
 )

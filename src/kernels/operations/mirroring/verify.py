@@ -161,9 +161,6 @@ def _check_documents(contents: RepositoryContents) -> list[MirrorProblem]:
     if index is None:
         return []
     path = index_path(contents.repo_id)
-    for name, commit in {**index.tags, **index.branches}.items():
-        if commit not in index.commits:
-            problems.append(MirrorProblem(path, f"{name} is at commit {commit}, of which the index has no builds"))
     for commit, entry in index.commits.items():
         alone = contents.commits.get(commit)
         if alone is None:
