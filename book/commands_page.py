@@ -70,9 +70,9 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "--dry-run": "variants[backend variant reason folder environment commands]",
     },
     "cache": {
-        "list": "cache size leftovers left_alone "
+        "list": "cache size leftovers temporary left_alone "
         "commits[repo_id repo_type commit branches refs hubs builds size frees downloaded used]",
-        "size": "cache size leftovers left_alone "
+        "size": "cache size leftovers temporary left_alone "
         "commits[repo_id repo_type commit branches refs hubs builds size frees downloaded used]",
         "prune": "cache kept[repo_id commit why] leftovers frees removed skipped freed "
         "remove[repo_id repo_type commit branches refs hubs builds size frees downloaded used]",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -216,3 +219,41 @@ def test_a_repository_that_none_can_be_and_a_lock_that_is_none_are_errors(
     Path("bad.lock").write_text("{")
     assert kernels("cache", "prune", "--lockfile", "bad.lock", "--yes").exit_code == 1
     assert in_cache(isolated_env) == set(commits)
+
+
+def test_what_a_killed_mirror_run_left_is_counted_and_removed_and_a_run_at_work_is_left_alone(
+    kernels: Callable[..., Any], hub: TestHub, isolated_env: Path, tmp_path: Path
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"], files={"big.bin": "x" * 1_000_000})
+    hub.delay("torch-cuda/__init__", 60)
+    root = isolated_env / ".locks" / "kernels-mirroring"
+    command = [sys.executable, "-m", "kernels", "mirror", str(tmp_path / "mirror"), "--publisher", "acme"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not list((tmp_path / "mirror").glob("archives/*/*.zst")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        (folder,) = root.iterdir()
+        (folder / "left").write_bytes(b"x" * 1_000_000)
+        os.utime(folder, (time.time() - 3 * 86400,) * 2)
+        assert "1.0 MB of temporary files; `kernels cache prune` removes" in kernels("cache").stdout
+        assert json.loads(kernels("cache", "--json").stdout)["temporary"] >= 1_000_000
+        assert json.loads(kernels("cache", "--json").stdout)["leftovers"] == []
+        assert kernels("cache", "prune", "--yes").exit_code == 0
+        assert (folder / "left").exists()
+    finally:
+        process.kill()
+        process.wait()
+    os.utime(folder, (time.time() - 3 * 86400,) * 2)
+    (root / "young").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine").write_text("mine")
+    (root / "link").symlink_to(tmp_path / "elsewhere")
+    assert json.loads(kernels("cache", "--json").stdout)["leftovers"] == [str(folder)]
+    plan = kernels("cache", "prune")
+    assert "1 leftover to remove: 1.0 MB" in plan.stdout
+    assert folder.exists()
+    done = kernels("cache", "prune", "--yes")
+    assert done.stdout.splitlines()[-1] == "Removed 0 commits, freed 1.0 MB."
+    assert sorted(path.name for path in root.iterdir()) == ["link", "young"]
+    assert (tmp_path / "elsewhere" / "mine").exists()

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from kernels import settings
 from kernels.cache.repo_store import RepoStore
+from kernels.cache.work_folders import abandoned_work, folder_size, work_folders
 from kernels.errors import KernelsError, StoreError
 from kernels.models.cache_places import endpoint_key
 from kernels.models.requirement import check_repo_id, is_commit
@@ -25,7 +26,16 @@ from kernels.models.snapshot import BUILD_FOLDER, STATUS_FILE, RepoFile, Snapsho
 from kernels.support.json_store import MAX_LISTING_BYTES, StoredRecord, read_record
 from kernels.support.real_folders import is_real_folder
 
-__all__ = ["CacheContents", "CachedBuild", "CachedCommit", "freed_size", "is_below", "listings", "scan_cache"]
+__all__ = [
+    "CacheContents",
+    "CachedBuild",
+    "CachedCommit",
+    "freed_size",
+    "is_below",
+    "leftover_size",
+    "listings",
+    "scan_cache",
+]
 
 _FOLDER = re.compile(r"(kernel|model)s--([^/]+?)--([^/]+)")
 _LISTING = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})-([0-9a-f]{16})\.json")
@@ -93,7 +103,8 @@ class CacheContents:
         path: The cache's folder.
         commits: The commits, by repository; the one downloaded last comes first.
         others: How often each content is used, other tools' snapshots included.
-        leftovers: Temporary files of processes that were killed long ago.
+        leftovers: Temporary files, and folders of them, of processes that were killed long ago.
+        temporary: Bytes of these, and of the folders in which `kernels mirror` packs archives now.
         left_alone: The folders that do not belong to this project, and why.
     """
 
@@ -101,6 +112,7 @@ class CacheContents:
     commits: tuple[CachedCommit, ...]
     others: Mapping[Content, int] = field(repr=False)
     leftovers: tuple[Path, ...] = ()
+    temporary: int = 0
     left_alone: tuple[str, ...] = ()
 
     @property
@@ -158,7 +170,15 @@ def scan_cache(path: Path | None = None) -> CacheContents:
                 )
             )
         commits += sorted(found, key=lambda each: -(each.downloaded or 0))
-    return CacheContents(path, tuple(commits), uses, tuple(leftovers), tuple(left_alone))
+    temporary = sum(map(leftover_size, {*leftovers, *work_folders(path)}))
+    return CacheContents(path, tuple(commits), uses, (*leftovers, *abandoned_work(path)), temporary, tuple(left_alone))
+
+
+def leftover_size(path: Path) -> int:
+    """Bytes of a temporary file, or of a folder of them; a link has none."""
+    with suppress(OSError):
+        return folder_size(path) if is_real_folder(path) else 0 if path.is_symlink() else path.lstat().st_size
+    return 0
 
 
 def freed_size(contents: CacheContents, removed: Iterable[CachedCommit]) -> int:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels.cache.in_use import unused
-from kernels.cache.inventory import CacheContents, CachedCommit, freed_size, is_below, listings
+from kernels.cache.inventory import CacheContents, CachedCommit, freed_size, is_below, leftover_size, listings
 from kernels.cache.repo_store import CLEARING, RepoStore
+from kernels.cache.work_folders import remove_work
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE
@@ -49,7 +50,7 @@ class PrunePlan:
     Attributes:
         remove: The commits to remove.
         kept: The commits that stay, each with the reason.
-        leftovers: Temporary files and locks that no process holds.
+        leftovers: Temporary files, folders of them, and locks that no process holds.
         frees: Bytes that this frees.
     """
 
@@ -107,7 +108,7 @@ def plan_prune(
         elif commit.size:
             kept.append(KeptCommit(commit, reason))
     leftovers = () if repos else (*contents.leftovers, *_idle_locks(contents.path, now))
-    size = sum(map(_plain_size, leftovers))
+    size = sum(map(leftover_size, leftovers))
     return PrunePlan(tuple(remove), tuple(kept), leftovers, freed_size(contents, remove) + size)
 
 
@@ -135,7 +136,10 @@ def prune(planned: PrunePlan) -> PruneResult:
     for path in planned.leftovers:
         with suppress(OSError):  # it can stay
             check_folders(path.parent)  # again: it may have been replaced by a link
-            freed += _remove_lock(path) if path.suffix == ".lock" else _unlink(path)
+            if is_real_folder(path):
+                freed += remove_work(path)
+            else:
+                freed += _remove_lock(path) if path.suffix == ".lock" else _unlink(path)
     return PruneResult(tuple(removed), tuple(skipped), freed)
 
 
@@ -270,13 +274,13 @@ def _remove_snapshot(store: RepoStore, commit: CachedCommit) -> int:
     if not is_real_folder(root):
         return 0
     if commit.repo_type == "kernel":
-        size = sum(_plain_size(Path(parent, name)) for parent, _, names in os.walk(root) for name in names)
+        size = sum(leftover_size(Path(parent, name)) for parent, _, names in os.walk(root) for name in names)
         _remove_tree(root)
         return size
     size = 0
     for path in sorted(_listed(commit), reverse=True):
         if is_below(root, path):
-            size += _plain_size(root / path)
+            size += leftover_size(root / path)
             with suppress(FileNotFoundError):
                 os.unlink(root / path)
     for parent, _, _ in os.walk(root, topdown=False):
@@ -345,13 +349,6 @@ def _remove_lock(path: Path) -> int:
         return _unlink(path)
     finally:
         lock.release()
-
-
-def _plain_size(path: Path) -> int:
-    """Bytes of a file that is not a link: without links, contents are in the snapshot."""
-    with suppress(OSError):
-        return 0 if path.is_symlink() else path.lstat().st_size
-    return 0
 
 
 def _unlink(path: Path) -> int:

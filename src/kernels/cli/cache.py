@@ -139,6 +139,7 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
                 "size": total,
                 "commits": [_plain(contents, each) for each in commits],
                 "leftovers": contents.leftovers,
+                "temporary": contents.temporary,
                 "left_alone": contents.left_alone,
             }
         )
@@ -162,6 +163,11 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
         print_table(columns, rows, details=details)
         print_line()
     print_line(f"{plural(len(commits), 'commit')}, {format_size(total)} in {contents.path}")
+    if contents.temporary and not repos:
+        print_line(
+            f"{format_size(contents.temporary)} of temporary files; `kernels cache prune` removes those of processes "
+            "that were killed more than a day ago"
+        )
     _print_not_touched(contents)
 
 
@@ -262,7 +268,7 @@ def _print_plan(contents: CacheContents, planned: PrunePlan) -> None:
     if rows:
         print_table(("Repository", "Commit", "What", "Last used", ">Frees"), rows)
         print_line()
-    leftovers = f" and {plural(len(planned.leftovers), 'leftover file')}" if planned.leftovers else ""
+    leftovers = f" and {plural(len(planned.leftovers), 'leftover')}" if planned.leftovers else ""
     print_line(f"{plural(len(planned.remove), 'commit')}{leftovers} to remove: {format_size(planned.frees)}")
     _print_not_touched(contents)
 

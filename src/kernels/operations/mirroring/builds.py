@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import shutil
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 
 from kernels import settings
 from kernels.cache.repo_store import RepoStore
-from kernels.errors import DigestMismatch, InvalidMetadata, StoreError
+from kernels.errors import DigestMismatch, InvalidMetadata
 from kernels.mirror.archive import pack
 from kernels.mirror.stores.base import WriteStore
 from kernels.models.cache_places import endpoint_key
@@ -38,13 +37,10 @@ from kernels.sources.cached import CachedSource
 from kernels.sources.progress import watched
 from kernels.support.json_store import StoredRecord, read_record, write_record
 
-__all__ = ["BuildTaker", "check_pinned", "content_of", "taken_files", "work_folder"]
+__all__ = ["BuildTaker", "check_pinned", "content_of", "taken_files"]
 
 #: The largest signature; a bundle of Sigstore has some 10 kB.
 _MAX_SIGNATURE_BYTES = 1024 * 1024
-
-#: A work folder older than this belongs to a process that was killed.
-_STALE_SECONDS = 24 * 3600.0
 
 
 class _Packed(StoredRecord):
@@ -212,33 +208,6 @@ def taken_files(snapshot: Snapshot, variant: str) -> tuple[MirrorFile, ...]:
             key=lambda each: each.path,
         )
     )
-
-
-@contextmanager
-def work_folder() -> Iterator[Path]:
-    """A folder for temporary files beside the cache; it is removed in the end, and so are those of killed processes.
-
-    Raises:
-        StoreError: The cache cannot be written.
-    """
-    root = settings.cache_dir() / ".locks" / "kernels-mirroring"
-    folder = root / secrets.token_hex(8)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        for left in root.iterdir():
-            with suppress(OSError):
-                if time.time() - left.stat().st_mtime > _STALE_SECONDS:
-                    shutil.rmtree(left, ignore_errors=True)
-        folder.mkdir()
-    except OSError as error:
-        raise StoreError(
-            f"Archives are packed in {root}, which cannot be written: {error.strerror or error}. Set KERNELS_CACHE to "
-            "a folder that can."
-        ) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _files(planned: Planned) -> tuple[RepoFile, ...]:

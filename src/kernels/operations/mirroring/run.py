@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kernels import settings
+from kernels.cache.work_folders import work_folder
 from kernels.errors import PublisherUnknown, RequestError, StoreError, UntrustedPublisher
 from kernels.mirror.signing import MirrorSigner, active_signer
 from kernels.mirror.stores.base import WriteStore
@@ -19,7 +20,7 @@ from kernels.models.mirror import MirrorBuild
 from kernels.operations.download_plan import PROBLEMS, DownloadFailure, KernelPlan, WantedBuild
 from kernels.operations.kernel_request import check_user_agent
 from kernels.operations.load import AT_ONCE, target_of
-from kernels.operations.mirroring.builds import BuildTaker, work_folder
+from kernels.operations.mirroring.builds import BuildTaker
 from kernels.operations.mirroring.choices import RequestedChoices
 from kernels.operations.mirroring.outcome import MirrorOutcome
 from kernels.operations.mirroring.pages import update_pages
@@ -94,7 +95,7 @@ def mirror(request: MirrorRequest, progress: MirrorProgress | None = None) -> Mi
     run = _Run(request, store, _open_source(request), signer, progress)
     if request.dry_run:
         return run.take_requested(None)
-    with work_folder() as work:
+    with work_folder(settings.cache_dir()) as work:
         return run.take_requested(work)
 
 
@@ -124,7 +125,7 @@ class PlannedMirroring:
         Raises:
             StoreError: The mirror or the cache cannot be written. What was sent before stays, and is not sent again.
         """
-        with work_folder() as work:
+        with work_folder(settings.cache_dir()) as work:
             return self._run.take_planned(plans, work)
 
     def archive(self, build: MirroredBuild) -> str:
