@@ -99,7 +99,7 @@ JSON_KEYS: dict[str, dict[str, str]] = {
     },
     "lock": {"": "lockfile changed written changes[kind what before after] kernels[repo_id version revision commit]"},
     "mirror": {
-        "": "mirror origin dry_run sent pages commits[repo_id commit names builds changed absent] "
+        "": "mirror origin dry_run sent documents pages commits[repo_id commit names builds changed absent] "
         "left_out[kernel reason] failures[kernel target error]",
         "--verify": "mirror failed time signed_by repositories commits archives size signatures unchecked unnamed "
         "problems[path problem]",

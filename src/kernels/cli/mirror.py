@@ -314,6 +314,7 @@ def _print_json(result: MirrorResult) -> None:
             "origin": result.origin,
             "dry_run": result.dry_run,
             "sent": result.sent,
+            "documents": result.documents,
             "pages": result.pages,
             "commits": result.commits,
             "left_out": result.left_out,
@@ -361,4 +362,8 @@ def _summary(result: MirrorResult) -> str:
     if changed or new:
         where = f"{result.url}: {plural(len(changed), 'commit')} changed"
         return f"{where}, {plural(len(new), 'new build')}, {format_size(result.sent)} sent{failed}"
-    return f"Nothing to do: {plural(len(result.builds), 'build')} in {result.url}{failed}"
+    if result.documents:
+        return f"{result.url}: 0 new builds, {plural(result.documents, 'document')} written{failed}"
+    if result.failures:
+        return f"{result.url}: nothing changed{failed}"
+    return f"Nothing to do: {plural(len(result.builds), 'build')} in {result.url}."

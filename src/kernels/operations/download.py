@@ -28,7 +28,7 @@ from kernels.operations.download_plan import (
 )
 from kernels.operations.download_progress import ArrivalCounter, Progress
 from kernels.operations.kernel_request import check_user_agent
-from kernels.operations.load import AT_ONCE, fetch_build, target_of
+from kernels.operations.load import AT_ONCE, distinct_targets, fetch_build
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext
@@ -163,7 +163,7 @@ def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Down
     asked = _requirements(request.kernels, request.version, request.revision, pins)
     machines: list[Target | None] = [None]
     if not request.all_variants:
-        machines = list({str(each): each for each in map(target_of, request.targets or (None,))}.values())
+        machines = [*distinct_targets(request.targets or (None,))]
     sources = open_sources(user_agent=request.user_agent, overrides=False)
     carried = None
     if request.to is not None:

@@ -49,6 +49,7 @@ __all__ = [
     "Installed",
     "Loaded",
     "context_for",
+    "distinct_targets",
     "fetch",
     "fetch_build",
     "install",
@@ -133,6 +134,15 @@ def target_of(target: Target | str | None) -> Target:
     if not isinstance(target, Target):
         raise wrong_type("target", "a Target or a string such as 'torch2.9-cu128-x86_64-linux+sm_90'", target)
     return target
+
+
+def distinct_targets(targets: Iterable[Target | str | None]) -> list[Target]:
+    """The machines that a `targets` argument names, each once; two that read alike may differ."""
+    found: list[Target] = []
+    for target in map(target_of, targets):
+        if target not in found:
+            found.append(target)
+    return found
 
 
 def context_for(

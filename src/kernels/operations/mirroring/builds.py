@@ -75,7 +75,7 @@ class BuildTaker:
         self.sent = 0
 
     def announce(self, wanted: WantedBuild) -> None:
-        """Say that a build will be taken: files that several builds share are kept until the last one is packed."""
+        """Say that a build will be taken: files that several builds share are kept until the last one is done."""
         with self._guard:
             self._needed.update((wanted.planned.snapshot.repo_id, file.blob) for file in _files(wanted.planned))
 
@@ -90,13 +90,16 @@ class BuildTaker:
             KernelsError: It cannot be fetched, is not what was signed or pinned, or cannot be written.
         """
         planned = wanted.planned
-        metadata, signature = _texts(planned)
-        files = taken_files(planned.snapshot, planned.variant)
-        counter = None if self._progress is None else ArrivalCounter(wanted.files, wanted.size, self._progress)
-        archive = self._already_packed(planned, content) or self._pack_and_send(planned, content, files, counter)
-        if counter is not None:
-            counter.finish()
-        return MirrorBuild(files=files, archive=archive, metadata=metadata, signature=signature)
+        try:
+            metadata, signature = _texts(planned)
+            files = taken_files(planned.snapshot, planned.variant)
+            counter = None if self._progress is None else ArrivalCounter(wanted.files, wanted.size, self._progress)
+            archive = self._already_packed(planned, content) or self._pack_and_send(planned, content, files, counter)
+            if counter is not None:
+                counter.finish()
+            return MirrorBuild(files=files, archive=archive, metadata=metadata, signature=signature)
+        finally:
+            self._release(planned)
 
     def forget_listings(self) -> None:
         """Forget what the sources beside the cache know in memory."""
@@ -146,10 +149,7 @@ class BuildTaker:
                 yield fetch_build(planned).path
                 return
             beside = self._source_beside(source)
-            try:
-                yield fetch_build(replace(planned, found=replace(planned.found, source=beside))).path
-            finally:
-                self._release(beside, planned)
+            yield fetch_build(replace(planned, found=replace(planned.found, source=beside))).path
 
     def _source_beside(self, source: CachedSource) -> CachedSource:
         with self._guard:
@@ -157,10 +157,10 @@ class BuildTaker:
                 self._beside[id(source)] = source.with_cache(self._work / "cache")
             return self._beside[id(source)]
 
-    def _release(self, beside: CachedSource, planned: Planned) -> None:
-        """Remove the files of a build, except those that another one needs."""
+    def _release(self, planned: Planned) -> None:
+        """Remove the files of a build beside the cache, except those that another one needs."""
         snapshot = planned.snapshot
-        store = RepoStore(beside.cache, snapshot.repo_type, snapshot.repo_id)
+        store = RepoStore(self._work / "cache", snapshot.repo_type, snapshot.repo_id)
         shutil.rmtree(store.snapshot(snapshot.commit) / BUILD_FOLDER / planned.variant, ignore_errors=True)
         with self._guard:
             for file in _files(planned):

@@ -49,6 +49,12 @@ class MirrorDocuments:
         self._signer = signer
         self._unsigned: set[str] = set()
         self._signers: dict[str, tuple[str, ...]] = {}
+        self._written: set[str] = set()
+
+    @property
+    def written(self) -> int:
+        """The number of documents that were written."""
+        return len(self._written)
 
     def mirror(self) -> MirrorIndex | None:
         """The index of the mirror; None if there is none.
@@ -163,6 +169,7 @@ class MirrorDocuments:
                 wait = min(wait * 2, _LONGEST_WAIT)
             else:
                 self._unsigned.discard(path)
+                self._written.add(path)
                 return after
         raise StoreError(f"{self._store.url}/{path} is changed by other writers all the time. Try again later.")
 

@@ -257,6 +257,7 @@ class MirrorResult:
         failures: What could not be taken.
         dry_run: Whether nothing was written.
         sent: Bytes of the archives that were sent.
+        documents: The number of documents that were written.
         pages: The pages for people that were written; None if the mirror has none.
     """
 
@@ -267,6 +268,7 @@ class MirrorResult:
     failures: tuple[DownloadFailure, ...]
     dry_run: bool
     sent: int = 0
+    documents: int = 0
     pages: CatalogChanges | None = None
 
     @property

@@ -16,10 +16,11 @@ from kernels.errors import PublisherUnknown, RequestError, StoreError, Untrusted
 from kernels.mirror.signing import MirrorSigner, active_signer
 from kernels.mirror.stores.base import WriteStore
 from kernels.mirror.stores.opening import open_store
+from kernels.mirror.zstd_frame import compressor
 from kernels.models.mirror import MirrorBuild
 from kernels.operations.download_plan import PROBLEMS, DownloadFailure, KernelPlan, WantedBuild
 from kernels.operations.kernel_request import check_user_agent
-from kernels.operations.load import AT_ONCE, target_of
+from kernels.operations.load import AT_ONCE, distinct_targets
 from kernels.operations.mirroring.builds import BuildTaker
 from kernels.operations.mirroring.choices import RequestedChoices
 from kernels.operations.mirroring.outcome import MirrorOutcome
@@ -160,9 +161,8 @@ class _Run:
         self._state = MirrorState(store, signer)
         self._outcome = MirrorOutcome()
         self._look_at_archives = False
-        self._machines: list[Target | None] = [None]
-        if request.targets:
-            self._machines = list({str(each): each for each in map(target_of, request.targets)}.values())
+        self._broken: StoreError | None = None
+        self._machines: list[Target | None] = [*distinct_targets(request.targets)] or [None]
         self._context = ResolveContext(
             sources=sources,
             target=Target.current(),
@@ -173,7 +173,9 @@ class _Run:
         )
 
     def open(self) -> None:
-        """Read the mirror's index, or see that nothing else is there."""
+        """Read the mirror's index, or see that nothing else is there; and that archives can be packed."""
+        if not self._request.dry_run:
+            compressor(0)
         self._state.open(writing=not self._request.dry_run)
 
     def take_requested(self, work: Path | None) -> MirrorResult:
@@ -190,10 +192,10 @@ class _Run:
                 self._note(each, taker)
             self._take(gather(plan for each in examined for plan in each.plans), taker)
             self._forget_listings(taker)
-            if taker is not None and self._state.is_due:
-                self._state.write_index()
+            if taker is not None and (self._broken is not None or self._state.is_due):
+                self._write_index()
         if taker is not None and self._state.has_listed:
-            self._state.write_index()
+            self._write_index()
         return self._result(taker)
 
     def take_planned(self, plans: Iterable[KernelPlan], work: Path) -> MirrorResult:
@@ -201,7 +203,7 @@ class _Run:
         self._look_at_archives = True  # a folder may have been copied without some of them
         taker = self._taker(work, keep=True)
         self._take(gather(plans), taker)
-        self._state.write_index()
+        self._write_index()
         return self._result(taker)
 
     def archive(self, build: MirroredBuild) -> str:
@@ -210,6 +212,15 @@ class _Run:
         found = None if document is None else document.build(build.commit, build.variant)
         assert found is not None
         return found.archive.name
+
+    def _write_index(self) -> None:
+        """Write the mirror's index; and end the run if the mirror or the cache could not be written before."""
+        try:
+            self._state.write_index()
+        except StoreError as error:
+            self._broken = self._broken or error
+        if self._broken is not None:
+            raise self._broken
 
     def _taker(self, work: Path, *, keep: bool) -> BuildTaker:
         return BuildTaker(self._state.store, work, keep=keep, send_again=self._request.repair, progress=self._progress)
@@ -228,6 +239,7 @@ class _Run:
             failures=tuple(self._outcome.failures),
             dry_run=self._request.dry_run,
             sent=0 if taker is None else taker.sent,
+            documents=self._state.documents.written,
             pages=pages,
         )
 
@@ -295,8 +307,15 @@ class _Run:
         taken = self._send(missing, taker)
         for each in taking:
             each.receive(taken)
-        self._outcome.failures += filter(None, side_by_side(self._write, taking, at_once=AT_ONCE, name="write"))
-        for content in missing:
+        written = side_by_side(self._write, taking, at_once=AT_ONCE, name="write")
+        self._outcome.failures += filter(None, written)
+        unwritten = {
+            content
+            for each, failure in zip(taking, written, strict=True)
+            if failure is not None
+            for content in each.contents.values()
+        }
+        for content in missing.keys() - unwritten:  # an archive that no document names is not sent again
             taker.forget(content)
 
     def _prepare(self, wanted: WantedRepository) -> Taking | DownloadFailure:
@@ -328,13 +347,14 @@ class _Run:
 
         def bring(item: tuple[str, WantedBuild]) -> MirrorBuild | DownloadFailure:
             content, build = item
+            kernel = f"{build.planned.snapshot.repo_id} {build.planned.variant}"
             try:
+                if self._broken is not None:  # of every other build too; what has arrived gets its documents
+                    raise self._broken
                 return taker.take(build, content)
-            except StoreError:  # of every other build too
-                raise
             except PROBLEMS as error:
-                snapshot = build.planned.snapshot
-                return DownloadFailure(f"{snapshot.repo_id} {build.planned.variant}", None, error)
+                self._note_broken(error)
+                return DownloadFailure(kernel, None, error)
 
         found = side_by_side(bring, missing.items(), at_once=_BUILDS_AT_ONCE, name="build")
         self._outcome.failures += [each for each in found if isinstance(each, DownloadFailure)]
@@ -347,10 +367,13 @@ class _Run:
         try:
             write_documents(taking, self._state, self._started, self._outcome)
             return None
-        except StoreError:  # of every other repository too
-            raise
         except PROBLEMS as error:
+            self._note_broken(error)
             return DownloadFailure(taking.wanted.repo_id, None, error)
+
+    def _note_broken(self, error: Exception) -> None:
+        if self._broken is None and isinstance(error, StoreError):
+            self._broken = error
 
 
 def _nothing(repo_id: str, commit: str | None) -> None:

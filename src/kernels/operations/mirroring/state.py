@@ -58,8 +58,11 @@ class MirrorState:
             RequestError: The place has other files; or it must be signed, and nothing signs it.
         """
         self.index = self.documents.mirror()
-        if self.index is None:
-            _check_empty(self.store)
+        foreign = "" if self.index is not None else _foreign_entry(self.store)
+        if foreign:
+            self.index = self.documents.mirror()  # another first run may have written it since
+            if self.index is None:
+                raise RequestError(foreign)
         if writing:
             self.documents.check_signer()
 
@@ -107,20 +110,17 @@ class MirrorState:
         self._written = time.monotonic()
 
 
-def _check_empty(store: WriteStore) -> None:
-    """Raise if a place without a mirror has something else.
-
-    Raises:
-        RequestError: It has.
-    """
+def _foreign_entry(store: WriteStore) -> str:
+    """What is wrong with a place without a mirror that has something else; empty if it has not."""
     for entry in islice(store.entries(), 1000):
         if entry.path.endswith("/.kernels.json"):
-            raise RequestError(
+            return (
                 f"{store.url} was written by an older `kernels download --to`. Make a mirror of it in a new place: "
                 f"kernels mirror NEW --from {store.url}"
             )
         if not entry.path.startswith(("api/kernels/", "archives/")) and entry.path not in (LOCK_FILE, HASHES_FILE):
-            raise RequestError(
+            return (
                 f"{store.url} is not empty, and has no {MIRROR_FILE}: {format_value(entry.path, 200)} in it was not "
                 "written by `kernels mirror`. Name an empty or a new place."
             )
+    return ""
