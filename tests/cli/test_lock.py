@@ -539,6 +539,28 @@ def test_why_nothing_can_be_asked_is_said(
     assert said in failed(lock(project, "--check"))
 
 
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize(
+    "options", [["--upgrade"], ["--upgrade-repo", "acme/relu"], ["--upgrade", "--check"]], ids=lambda it: it[-1]
+)
+def test_an_upgrade_without_the_hub_is_an_error_whatever_the_cache_knows(
+    hub: TestHub, lock: Run, project: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], offline: bool
+) -> None:
+    hub.make_repo()
+    lock(project)
+    first = pins(project)
+    hub.make_repo(seed="newer")
+    hub.down()
+    if offline:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert ("was not asked (HF_HUB_OFFLINE=1)" if offline else "did not answer") in failed(lock(project, *options))
+    assert pins(project) == first
+    hub.up()
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    assert lock(project, "--upgrade").exit_code == 0
+    assert pins(project) != first
+
+
 def test_where_a_repository_has_moved_to_is_trusted_on_its_own(hub: TestHub, lock: Run, project: Path) -> None:
     hub.make_repo("stranger/relu")
     hub.make_repo(variants=[], redirect="stranger/relu")

@@ -24,6 +24,7 @@ from kernels.resolver.lock_pins import NO_LOCK
 from kernels.resolver.ordered_sources import mention_absent
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.target import Target
+from kernels.sources.session_cache import forget
 from kernels.support.concurrency import side_by_side
 from kernels.support.json_store import replace_file
 from kernels.trust.publishers import TrustPolicy
@@ -152,7 +153,8 @@ def lock_project(
         UntrustedPublisher: A publisher is not trusted (a `ValueError`).
         DependencyCycle: Dependencies lead in a circle, nest too deep, or are too many (a `ValueError`).
         RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
-        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+        HubUnavailable: The Hub gave no answer, and the cache has none, or an upgrade asks for what is new (a
+            `ConnectionError`).
     """
     file = project.lock_file if lock_file is None else lock_file
     repositories = frozenset() if isinstance(upgrade, bool) else frozenset(map(check_repo_id, upgrade))
@@ -166,7 +168,9 @@ def lock_project(
         signing=None,  # what is locked is not loaded
         lock=NO_LOCK,
     )
-    tree = lock_tree(context, project.dependencies, kept, repositories, project.places)
+    if upgrade:
+        forget()  # a process that runs for long has heads that are old
+    tree = lock_tree(context, project.dependencies, kept, upgrade is True or repositories, project.places)
     absent = sorted(repositories - {requirement.repo_id for requirement in tree.commits})
     if absent:
         raise RequestError(f"{absent[0]} cannot be upgraded: no kernel that {project.file} asks for needs it.")

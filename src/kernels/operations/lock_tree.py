@@ -6,6 +6,7 @@ Listings and metadata are read, and no build is downloaded.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from kernels.errors import InvalidMetadata, KernelsError, NotInCache, Repository
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement, is_commit
-from kernels.resolver.commit import SettledCommit, settle_commit
+from kernels.resolver.commit import SettledCommit, fresh_heads, settle_commit
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
 from kernels.resolver.finder import Resolved, resolve_snapshot
@@ -49,7 +50,7 @@ def lock_tree(
     context: ResolveContext,
     roots: Sequence[Requirement],
     kept: Lock,
-    upgrade: Collection[str],
+    upgrade: bool | Collection[str],
     places: Mapping[Requirement, str],
 ) -> LockedTree:
     """Find the commit of everything that requirements need.
@@ -58,7 +59,7 @@ def lock_tree(
         context: What the call resolves with; without a lock.
         roots: The project's requirements.
         kept: The pins that stay, where the tree needs them.
-        upgrade: Repositories whose pins do not stay.
+        upgrade: Whether no pin stays, or of which repositories none stays: their heads are asked for.
         places: Where the project requires what, to be named where that is not found.
 
     Raises:
@@ -66,6 +67,7 @@ def lock_tree(
         DependencyCycle: Dependencies lead in a circle, nest too deep, or are too many.
         InvalidRepository: Repositories moved in a circle, or too often; or one is hostile.
         UntrustedPublisher: A publisher is not trusted.
+        HubUnavailable: The Hub gave no answer.
     """
     pins = _KeptPins(kept, upgrade, {each.repo_id: each for each in roots})
 
@@ -97,16 +99,20 @@ def lock_tree(
 class _KeptPins:
     """The commits of a lock that stay where they are."""
 
-    def __init__(self, kept: Lock, upgrade: Collection[str], roots: Mapping[str, Requirement]) -> None:
+    def __init__(self, kept: Lock, upgrade: bool | Collection[str], roots: Mapping[str, Requirement]) -> None:
         self._kept = kept
         self._upgrade = upgrade
+        self._started = time.time()
         self._roots = roots
         self._unversioned: dict[str, Requirement] = {}
         self._guard = threading.Lock()
 
     def settle(self, asked: Requirement, source: Source, renamed: SettledCommit | None) -> SettledCommit:
         """The commit that a requirement stays at; else that of its former name, else its head."""
-        if asked.repo_id in self._upgrade or asked.commit is not None:
+        upgraded = self._upgrade if isinstance(self._upgrade, bool) else asked.repo_id in self._upgrade
+        if upgraded and asked.commit is None:
+            fresh_heads(source, asked.repo_id, self._started)  # what is new is asked for
+        if upgraded or asked.commit is not None:
             return settle_commit(asked, source)
         commit = self._commit(asked)
         if commit is not None:

@@ -6,6 +6,8 @@ import json
 import re
 from typing import NamedTuple
 
+from kernels import settings
+from kernels.errors import HubUnavailable
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
@@ -15,7 +17,7 @@ from kernels.support.formatting import did_you_mean, format_names
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
-__all__ = ["SettledCommit", "settle_commit"]
+__all__ = ["SettledCommit", "fresh_heads", "settle_commit"]
 
 _log = logger("kernels._versions")
 
@@ -40,6 +42,27 @@ class SettledCommit(NamedTuple):
     commit: str
     lock: str | None = None
     listed_as: str = ""
+
+
+def fresh_heads(source: Source, repo_id: str, since: float) -> Heads:
+    """The branches of a repository as its source has them now; what the cache remembers of them does not do.
+
+    Args:
+        source: The source.
+        repo_id: The repository.
+        since: When the work began, in seconds since 1970. Answers from `KERNELS_REFRESH` seconds before do.
+
+    Raises:
+        HubUnavailable: The source did not answer.
+    """
+    heads = source.heads(repo_id)
+    if source.endpoint is not None and heads.time < since - settings.refresh_seconds():
+        why = "was not asked (HF_HUB_OFFLINE=1)" if source.offline else "did not answer"
+        raise HubUnavailable(
+            f"{source.name} {why}, and what the cache knows of {repo_id} may be old: it is not used here. Try again "
+            "later."
+        )
+    return heads
 
 
 def settle_commit(requirement: Requirement, source: Source, lock: ActiveLock = NO_LOCK) -> SettledCommit:

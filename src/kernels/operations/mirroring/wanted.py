@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from kernels import settings
-from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, NoSuitableBuild, RequestError
+from kernels.errors import InvalidMetadata, KernelsError, NoSuitableBuild, RequestError
 from kernels.models import kernel_status
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
@@ -28,6 +27,7 @@ from kernels.operations.download_plan import (
     plan_download,
 )
 from kernels.operations.mirroring.request import ALL_VERSIONS, LeftOut, MirrorRequest, parse_date
+from kernels.resolver.commit import fresh_heads
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.read_metadata import read_metadata
 from kernels.resolver.redirects import check_move
@@ -157,7 +157,7 @@ def expand(
     source = context.sources.default
     heads: Heads | None = None
     try:
-        heads = _fresh_heads(source, repo_id, started)
+        heads = _heads(source, repo_id, started)
     except Moved as moved:
         # The plan of the old name records where it has moved; each of its versions is one of the new name.
         visited = (*former, Requirement(repo_id))
@@ -191,13 +191,8 @@ def expand(
     return choices, left_out
 
 
-def _fresh_heads(source: Source, repo_id: str, started: float) -> Heads:
-    heads = source.heads(repo_id)
-    if source.endpoint is not None and not source.offline and heads.time < started - settings.refresh_seconds():
-        raise HubUnavailable(
-            f"{source.name} did not answer, and what the cache knows of {repo_id} is not mirrored. Try again later."
-        )
-    return heads
+def _heads(source: Source, repo_id: str, started: float) -> Heads:
+    return source.heads(repo_id) if source.offline else fresh_heads(source, repo_id, started)
 
 
 def _older(source: Source, heads: Heads, requirement: Requirement, since: float) -> str | None:
@@ -264,7 +259,7 @@ def _unchanged(
     repo_id, source = requirement.repo_id, context.sources.default
     if context.signing is not None and context.signing.rule(repo_id).required:
         return None  # the policy may be newer than the mirror
-    heads = None if requirement.commit is not None else _fresh_heads(source, repo_id, started)
+    heads = None if requirement.commit is not None else _heads(source, repo_id, started)
     index = known(repo_id, None)
     if index is None or index.moved_to is not None or index.origin.url != source.origin(repo_id):
         return None
