@@ -19,6 +19,7 @@ from mirror_tree import MirrorTree
 
 from kernels import download_kernels, settings
 from kernels.errors import StoreError
+from kernels.mirror.signing import Ed25519Signer
 from kernels.mirror.stores.base import StoredEntry
 from kernels.mirror.stores.folder import FolderStore
 from kernels.models.mirror import commit_path, index_path
@@ -219,3 +220,88 @@ def test_the_summary_says_what_became_of_a_run(kernels: Run, hub: TestHub, tmp_p
     (place / "mirror.json").write_bytes(MirrorDocument.of(lost).to_bytes())
     assert summary("acme/relu") == f"{place}: 0 new builds, 1 document written."
     assert whole(kernels, place)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    path = tmp_path / "key.pem"
+    path.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("which", "damage", "signed"),
+    [
+        ("index", "cut", False),
+        ("index", "changed", True),
+        ("index", "missing", True),
+        ("commit", "cut", False),
+        ("older", "changed", True),
+        ("mirror.json", "cut", False),
+        ("mirror.json", "missing", True),
+    ],
+)
+def test_a_document_that_cannot_be_used_is_written_anew(
+    kernels: Run,
+    hub: TestHub,
+    tmp_path: Path,
+    key: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    which: str,
+    damage: str,
+    signed: bool,
+) -> None:
+    place, signing = tmp_path / "mirror", []
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+    monkeypatch.setenv("KERNELS_HUB", "hub")
+    if signed:
+        signing = ["--sign-key", key]
+        monkeypatch.setenv("KERNELS_MIRROR_KEYS", Ed25519Signer(key).name)
+    hub.make_repo("acme/gelu")
+    commits = []
+    for seed in ("first", "second", "third"):
+        hub.make_repo("acme/relu", seed=seed)
+        commits.append(hub.commit())
+        assert kernels("mirror", place, "--repo", "acme/relu", "--repo", "acme/gelu", *signing).exit_code == 0
+    assert whole(kernels, place)
+    paths = {
+        "index": index_path("acme/relu"),
+        "commit": commit_path("acme/relu", commits[-1]),
+        "older": commit_path("acme/relu", commits[0]),
+        "mirror.json": "mirror.json",
+    }
+    path = place / paths[which]
+    before = path.read_bytes()
+    number = json.loads(before)["content"]["number"]
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(before[:100] if damage == "cut" else before.replace(b'"number":', b'"numbr":'))
+    done = kernels("mirror", place, "--verify")
+    assert done.exit_code == 1
+    if which != "mirror.json":
+        assert f"kernels mirror {place} --repo REPO --repair" in done.stderr
+    assert "that nothing names" not in done.stdout + done.stderr
+    options = ["--repo", "acme/relu", *signing]
+    if damage != "missing" and which != "older":
+        done = kernels("mirror", place, *options)
+        assert (done.exit_code, "--repair" in done.stderr) == (1, True) if which != "commit" else (0, False)
+    if which == "older":
+        options += ["--revision", commits[0]]
+    if signed:  # who has no key cannot replace it
+        monkeypatch.delenv("KERNELS_MIRROR_KEYS")
+        assert kernels("mirror", place, "--repo", "acme/relu", "--repair").exit_code == 1
+        monkeypatch.setenv("KERNELS_MIRROR_KEYS", Ed25519Signer(key).name)
+    done = kernels("mirror", place, *options, "--repair", "--json")
+    assert done.exit_code == 0, done.output
+    assert which == "older" or json.loads(done.stdout)["sent"] == 0  # what else would say that the archive is right
+    done = kernels("mirror", place, "--verify")
+    assert done.exit_code == 0, done.output
+    assert "2 repositories, 4 commits, 4 archives" in done.stdout
+    after = json.loads(path.read_bytes())["content"]["number"]
+    assert after > number if which == "index" else after >= 1

@@ -62,9 +62,12 @@ def verify(url: str, repositories: Sequence[str], policy: Path | None, as_json: 
         _print_report(replace(report, url=url))
     for each in report.problems:
         print_error(f"{each.path}: {each.problem}")
-    if not as_json and any(each.path.startswith("archives/") for each in report.problems):
+    if not as_json and report.problems:
         where = url if writable is not None else "MIRROR"
-        print_note(f"Archives are sent again by: kernels mirror {where} --repo REPO --repair")
+        print_note(
+            "Documents that cannot be used are written anew, and archives are sent again, by: "
+            f"kernels mirror {where} --repo REPO --repair (of a commit that no branch is at: with --revision COMMIT)"
+        )
     if report.problems:
         raise typer.Exit(1)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 from kernels import settings
-from kernels.errors import InvalidRepository, RequestError, StoreError
+from kernels.errors import InvalidRepository, RequestError, StoreError, UntrustedSignature
 from kernels.mirror.read_index import parse_document
 from kernels.mirror.signing import MirrorSigner, check_signatures
 from kernels.mirror.stores.base import EntryNotFound, StoreChanged, WriteStore
@@ -20,6 +21,7 @@ from kernels.models.mirror import (
 )
 from kernels.models.mirror_document import MirrorDocument
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES
+from kernels.models.requirement import is_commit, is_repo_id
 from kernels.support.concurrency import pause
 from kernels.support.formatting import format_names, format_text
 
@@ -42,11 +44,13 @@ class MirrorDocuments:
         signer: Signs each document that is written, and each one that is there without its signature. With
             `KERNELS_MIRROR_KEYS` it signs nothing that one of those has not signed before: what someone else put
             there gets no signature.
+        repair: Whether a document that cannot be used counts as missing, so that it is written anew.
     """
 
-    def __init__(self, store: WriteStore, signer: MirrorSigner | None = None) -> None:
+    def __init__(self, store: WriteStore, signer: MirrorSigner | None = None, *, repair: bool = False) -> None:
         self._store = store
         self._signer = signer
+        self._repair = repair
         self._unsigned: set[str] = set()
         self._signers: dict[str, tuple[str, ...]] = {}
         self._written: set[str] = set()
@@ -111,6 +115,28 @@ class MirrorDocuments:
         """Change the document of one commit; see `change_repository`."""
         return self._change(commit_path(repo_id, commit), _as_repository(repo_id, commit), change)
 
+    def commits(self, repo_id: str) -> dict[str, RepositoryIndex]:
+        """The documents of commits of a repository in the store that can be used."""
+        found: dict[str, RepositoryIndex] = {}
+        for entry in self._store.entries(commit_path(repo_id, "").rstrip("/")):
+            commit = entry.path.rpartition("/")[2]
+            if entry.path == commit_path(repo_id, commit) and is_commit(commit):
+                with suppress(InvalidRepository, UntrustedSignature):
+                    document = self.commit(repo_id, commit)
+                    if document is not None:
+                        found[commit] = document
+        return found
+
+    def repositories(self) -> Iterator[RepositoryIndex]:
+        """The indexes in the store that can be used, also those that the mirror's own does not list."""
+        for entry in self._store.entries("api/kernels"):
+            repo_id = entry.path.removeprefix("api/kernels/").removesuffix("/refs")
+            if is_repo_id(repo_id) and entry.path == index_path(repo_id):
+                with suppress(InvalidRepository, UntrustedSignature):
+                    index = self.repository(repo_id)
+                    if index is not None and index.repo_id == repo_id:
+                        yield index
+
     def lacks_signature(self, repo_id: str) -> bool:
         """Whether the index of a repository was read without the signature that it should have."""
         return index_path(repo_id) in self._unsigned
@@ -122,20 +148,28 @@ class MirrorDocuments:
             self._change(path, parse, lambda before: before)
 
     def _read(self, path: str, parse: Callable[[MirrorDocument, str], _Index]) -> tuple[_Index | None, str]:
-        where = f"{self._store.url}/{path}"
         try:
             found = self._store.read(path, MAX_DOCUMENT_BYTES)
         except EntryNotFound:
             return None, "new"
         assert found is not None  # only a conditional request has no document
-        document = parse_document(found.content, where)
+        try:
+            return self._parsed(path, parse, found.content), found.etag
+        except (InvalidRepository, UntrustedSignature) as error:
+            if not self._repair:
+                raise error.reworded(f"{error} To write a damaged document anew from its source: --repair") from error
+            return None, found.etag
+
+    def _parsed(self, path: str, parse: Callable[[MirrorDocument, str], _Index], content: bytes) -> _Index:
+        where = f"{self._store.url}/{path}"
+        document = parse_document(content, where)
         self._signers[path] = tuple(
             format_text(f"ed25519:{each.key}" if each.kind == "ed25519" else each.kind, 80)
             for each in document.signatures
         )
         if self._signer is not None and not self._signer.has_signed(document):
             self._unsigned.add(path)
-        return parse(document, where), found.etag
+        return parse(document, where)
 
     def _change(
         self,
@@ -179,6 +213,8 @@ class MirrorDocuments:
 
     def _check_signer(self, path: str) -> None:
         keys, signers = settings.mirror_keys(), self._signers.get(path)
+        if signers is None and self._repair:  # who signed the others signed this one
+            signers = next(filter(None, self._signers.values()), signers)
         if signers and self._signer is None:
             raise RequestError(
                 f"{self._store.url}/{path} is signed by {' and '.join(signers)}, and nothing signs what this run would "

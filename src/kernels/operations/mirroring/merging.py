@@ -119,6 +119,7 @@ def merge_repository(
     taken: TakenRepository,
     documents: Mapping[str, RepositoryIndex],
     time: str,
+    number: int = 0,
 ) -> RepositoryIndex:
     """The index of a repository, with what a run took of it.
 
@@ -127,8 +128,10 @@ def merge_repository(
         base: The index that was there when the run began: a branch that another run moved since stays where that run
             put it, if that one asked the origin later.
         taken: What the run took.
-        documents: The documents of the commits that were taken, as they are in the mirror now.
+        documents: The documents of the commits that were taken, as they are in the mirror now; of an index that was
+            lost, those of all commits.
         time: Now.
+        number: The highest number of the index that is known: readers refuse a lower one than they have read.
 
     Returns:
         The index; `before` itself if it has all that already.
@@ -153,7 +156,7 @@ def merge_repository(
     after = RepositoryIndex(
         repo_id=taken.repo_id if old is None else old.repo_id,
         repo_type=taken.repo_type,
-        number=1 if old is None else old.number + 1,
+        number=max(number, 0 if old is None else old.number) + 1,
         time=time,
         origin=taken.origin,
         publisher=_publisher(old, taken),
@@ -181,7 +184,7 @@ def listed_repository(index: RepositoryIndex) -> MirroredRepository:
 
 
 def merge_mirror(
-    before: MirrorIndex | None, repositories: Mapping[str, MirroredRepository], writer: str, time: str
+    before: MirrorIndex | None, repositories: Mapping[str, MirroredRepository], writer: str, time: str, number: int = 0
 ) -> MirrorIndex:
     """The mirror's index, with repositories that a run wrote or saw.
 
@@ -190,6 +193,7 @@ def merge_mirror(
         repositories: The repositories; of two entries the one with the larger number is used.
         writer: The program that writes.
         time: Now.
+        number: A number that the index had, if it was lost.
 
     Returns:
         The index; `before` itself if it has all that already.
@@ -204,7 +208,7 @@ def merge_mirror(
     if before is not None and known == before.repositories:
         return before
     return MirrorIndex(
-        number=1 if before is None else before.number + 1,
+        number=max(number, 0 if before is None else before.number) + 1,
         time=time,
         writer=writer,
         repositories=dict(sorted(known.items())),

@@ -288,7 +288,7 @@ def _check_whole(store: WriteStore, contents: Iterable[RepositoryContents]) -> N
         for problem in each.problems:
             raise InvalidRepository(
                 f"{store.url}/{problem.path}: {problem.problem.rstrip('.')}. It may name archives: none was removed. "
-                "`kernels mirror --verify` lists what is wrong."
+                "`kernels mirror --verify` lists what is wrong; `--repo REPO --repair` writes documents anew."
             )
 
 

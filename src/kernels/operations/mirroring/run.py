@@ -158,7 +158,7 @@ class _Run:
         self._source = sources.default
         self._progress = progress
         self._started = time.time()
-        self._state = MirrorState(store, signer)
+        self._state = MirrorState(store, signer, repair=request.repair)
         self._outcome = MirrorOutcome()
         self._look_at_archives = False
         self._broken: StoreError | None = None

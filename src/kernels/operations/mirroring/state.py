@@ -32,6 +32,7 @@ class MirrorState:
     Args:
         store: Where it is.
         signer: Signs what is written.
+        repair: Whether documents that cannot be used are written anew.
 
     Attributes:
         store: Where it is.
@@ -39,9 +40,11 @@ class MirrorState:
         index: Its own index, as it was last read or written; None for a new mirror.
     """
 
-    def __init__(self, store: WriteStore, signer: MirrorSigner | None) -> None:
+    def __init__(self, store: WriteStore, signer: MirrorSigner | None, *, repair: bool = False) -> None:
         self.store = store
-        self.documents = MirrorDocuments(store, signer)
+        self.documents = MirrorDocuments(store, signer, repair=repair)
+        self._repair = repair
+        self._number = 0
         self.index: MirrorIndex | None = None
         self._written = time.monotonic()
         self._guard = threading.Lock()
@@ -58,7 +61,11 @@ class MirrorState:
             RequestError: The place has other files; or it must be signed, and nothing signs it.
         """
         self.index = self.documents.mirror()
-        foreign = "" if self.index is not None else _foreign_entry(self.store)
+        if self.index is None and self._repair:
+            for index in self.documents.repositories():
+                self.list_repository(index)
+                self._number += index.number
+        foreign = "" if self.index is not None or self._listed else _foreign_entry(self.store)
         if foreign:
             self.index = self.documents.mirror()  # another first run may have written it since
             if self.index is None:
@@ -80,6 +87,14 @@ class MirrorState:
         """The same, unless it needs a new signature."""
         found = self.known(repo_id, commit)
         return None if self.documents.lacks_signature(repo_id) else found
+
+    def remains(self, repo_id: str) -> tuple[int, dict[str, RepositoryIndex]]:
+        """What is left of a repository whose index was lost: the highest number known, and its commits' documents."""
+        listed = None if self.index is None else self.index.repositories.get(repo_id)
+        if listed is None and not self._repair:
+            return 0, {}
+        found = self.documents.commits(repo_id)
+        return max([0 if listed is None else listed.number, *(each.number for each in found.values())]), found
 
     def remember(self, repo_id: str, commit: str | None, index: RepositoryIndex | None) -> None:
         """Keep an index or a commit's document in memory."""
@@ -106,7 +121,9 @@ class MirrorState:
     def write_index(self) -> None:
         """Write the mirror's index, if it has changed."""
         now, writer = format_time(time.time()), f"kernels {__version__}"
-        self.index = self.documents.change_mirror(lambda before: merge_mirror(before, self._listed, writer, now))
+        self.index = self.documents.change_mirror(
+            lambda before: merge_mirror(before, self._listed, writer, now, self._number)
+        )
         self._written = time.monotonic()
 
 

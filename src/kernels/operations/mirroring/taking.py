@@ -166,6 +166,9 @@ def prepare(
         for commit, variant in wanted.builds
     }
     taking = Taking(wanted, base, contents)
+    for commit in wanted.snapshots if base is None and read_archives else ():  # of an index that was lost
+        document = state.known(wanted.repo_id, commit)
+        taking.present.update({} if document is None else document.builds)
     if base is not None:
         taking.present.update(base.builds)
         older = [commit for commit in wanted.snapshots if commit in base.older]

@@ -73,7 +73,8 @@ class MirrorReport:
         size: Bytes of these archives.
         signatures: The number of builds whose signature is valid.
         unchecked: Why signatures of builds were not checked; empty if all were.
-        unnamed: Entries that no document names; None if the store cannot be listed.
+        unnamed: Entries that no document names; None if the store cannot be listed. None that a document may name
+            which cannot be read, or which the mirror's own does not list.
         problems: What is wrong.
     """
 
@@ -372,7 +373,7 @@ def _unnamed(
         folders: tuple[str, ...] = _NAMED_FOLDERS
     else:
         folders = tuple(index_path(repo_id).rpartition("/")[0] for repo_id in contents)
-    unnamed, problems = [], []
+    unnamed, problems, unlisted = [], [], []
     for folder in folders:
         for entry in store.entries(folder):
             if entry.path in named:
@@ -380,6 +381,11 @@ def _unnamed(
             repo_id = entry.path.removeprefix("api/kernels/").removesuffix("/refs")
             if entry.path.startswith("api/kernels/") and entry.path == f"api/kernels/{repo_id}/refs":
                 problems.append(MirrorProblem(MIRROR_FILE, f"it does not list {repo_id}, which has an index"))
+                unlisted.append(repo_id)
             else:
                 unnamed.append(entry.path)
-    return tuple(unnamed), problems
+    lost = [f"api/kernels/{repo_id}/" for repo_id, each in contents.items() if each.index is None]
+    lost += [f"api/kernels/{repo_id}/" for repo_id in unlisted]
+    if lost or any(each.problems for each in contents.values()):
+        lost.append("archives/")
+    return tuple(path for path in unnamed if not path.startswith(tuple(lost))), problems

@@ -30,7 +30,7 @@ def write_documents(taking: Taking, state: MirrorState, started: float, outcome:
     """
     repo_id, documents = taking.wanted.repo_id, state.documents
     taken = taking.result(state, started)
-    number = 0 if taking.base is None else taking.base.number
+    number, rest = (taking.base.number, {}) if taking.base is not None else state.remains(repo_id)
     now = format_time(time.time())
     unsigned = documents.lacks_signature(repo_id)
     written = {}
@@ -42,7 +42,10 @@ def write_documents(taking: Taking, state: MirrorState, started: float, outcome:
     if not written and taken.moved_to is None:
         return  # nothing of it could be taken
     index = documents.change_repository(
-        repo_id, partial(merge_repository, base=taking.base, taken=taken, documents=written, time=now)
+        repo_id,
+        partial(
+            merge_repository, base=taking.base, taken=taken, documents={**rest, **written}, number=number, time=now
+        ),
     )
     for commit in (*index.commits, *index.older) if unsigned else ():
         documents.sign_commit(repo_id, commit)
