@@ -237,6 +237,38 @@ def test_documents_go_before_archives(tree: MirrorTree) -> None:
     assert set(kinds) == {"api", "archives"}
 
 
+def test_a_document_that_a_writer_wrote_meanwhile_names_no_archive_that_was_removed(tree: MirrorTree) -> None:
+    index = tree.indexes["acme/gelu"]
+    older = index.older[0]
+    document = MirrorDocument.parse((tree.root / commit_path("acme/gelu", older)).read_bytes(), "").repository(
+        "acme/gelu", "", older
+    )
+    name = next(iter(document.builds.values())).archive.name
+
+    class Named(FolderStore):
+        def delete(self, path: str) -> None:
+            if path == name:  # another writer's branch comes back to the commit, just now
+                tree.write(
+                    msgspec.structs.replace(
+                        index,
+                        number=index.number + 2,
+                        branches={**index.branches, "v2": older},
+                        commits={**index.commits, **document.commits},
+                        builds={**index.builds, **document.builds},
+                        older=(),
+                    )
+                )
+            super().delete(path)
+
+    store = Named(tree.root)
+    result = prune_mirror(store, plan_mirror_prune(store))
+    assert {each.path for each in result.problems} == {index_path("acme/gelu"), commit_path("acme/gelu", older)}
+    problems = verify_mirror(store).problems
+    assert not any(each.path.startswith("archives/") for each in problems)
+    found = MirrorDocument.parse((tree.root / index_path("acme/gelu")).read_bytes(), "").repository("acme/gelu", "")
+    assert (found.commits[older].variants, found.commits[older].absent) == ({}, ("torch-cpu",))
+
+
 def test_a_break_loses_nothing(tree: MirrorTree) -> None:
     class Broken(FolderStore):
         def delete(self, path: str) -> None:

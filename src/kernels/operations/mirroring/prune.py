@@ -256,18 +256,25 @@ def prune_mirror(store: WriteStore, plan: MirrorPrunePlan, signer: MirrorSigner 
     archives = [each for each in plan.archives if each.path not in named]
     side_by_side(lambda each: store.delete(each.path), archives, at_once=_AT_ONCE, name="prune")
     removed = {each.path for each in archives}
-    problems = []
-    if removed:
+    problems: list[MirrorProblem] = []
+    if removed:  # a writer may have named one of them since; no document may name what is not there
+        repaired: dict[str, RepositoryIndex] = {}
         for found in read_contents(store, _everything(store, read_own_index(store))).values():
-            for path, commit, variant, build in found.builds():
-                if build.archive.name in removed:
-                    problems.append(
-                        MirrorProblem(
-                            path,
-                            f"{variant} of commit {commit} was written while its archive was removed. Remove the "
-                            f"commit (--prune --remove {found.repo_id}) and mirror it again",
-                        )
-                    )
+            lost = [item for item in found.builds() if item[3].archive.name in removed]
+            for path, commit, variant, _ in lost:
+                why = f"{variant} of commit {commit} was written while its archive was removed; it is taken out"
+                problems.append(MirrorProblem(path, why))
+
+            def take_out(before: RepositoryIndex | None) -> RepositoryIndex:
+                assert before is not None
+                return _without_archives(before, removed, now)
+
+            for commit in found.commits if lost else ():
+                documents.change_commit(found.repo_id, commit, take_out)
+            if lost:
+                repaired[found.repo_id] = documents.change_repository(found.repo_id, take_out)
+        if repaired:
+            documents.change_mirror(lambda before: _listed(before, repaired, (), now))
     return MirrorPruneResult(gone, tuple(sorted(removed)), sum(each.size for each in archives), tuple(problems))
 
 
@@ -318,6 +325,24 @@ def _without(before: RepositoryIndex, branches: dict[str, str], commits: set[str
         builds={content: build for content, build in before.builds.items() if content in used},
     )
     return before if after == before else replace(after, number=before.number + 1, time=now)
+
+
+def _without_archives(before: RepositoryIndex, removed: Collection[str], now: str) -> RepositoryIndex:
+    """A document without the builds whose archives were removed; a run that takes the commit brings them again."""
+    builds = {content: build for content, build in before.builds.items() if build.archive.name not in removed}
+    if builds == before.builds:
+        return before
+    commits = {
+        commit: replace(
+            entry,
+            variants={variant: content for variant, content in entry.variants.items() if content in builds},
+            absent=tuple(
+                sorted({*entry.absent, *(name for name, content in entry.variants.items() if content not in builds)})
+            ),
+        )
+        for commit, entry in before.commits.items()
+    }
+    return replace(before, number=before.number + 1, time=now, commits=commits, builds=builds)
 
 
 def _listed(
