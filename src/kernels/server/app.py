@@ -32,8 +32,9 @@ from kernels.server.file_response import OpenFileResponse
 from kernels.server.kernel_pages import KernelPages, page_routes
 from kernels.server.own_urls import absolute, location
 from kernels.server.request_bodies import Bodies, Refusal
-from kernels.server.snapshot import Commit, File, Folder, lfs_pointer
+from kernels.server.snapshot import Commit, File, Folder
 from kernels.server.write_api import WriteApi, is_authorized, write_routes
+from kernels.support.hashing import lfs_pointer
 
 __all__ = ["create_app"]
 

@@ -16,8 +16,9 @@ from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, RepoFile, is_bytecode
 from kernels.server.listings import FileRow, FolderListing
-from kernels.server.snapshot import Commit, File, blob_oid, lfs_pointer, take_snapshot
+from kernels.server.snapshot import Commit, File, blob_oid, take_snapshot
 from kernels.support.files import open_regular
+from kernels.support.hashing import lfs_pointer
 from kernels.trust.digest import is_as_listed
 
 __all__ = ["complete_builds", "is_lfs", "is_served", "make_commit", "scan_folder"]

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from kernels.support.files import open_regular
 
-__all__ = ["Commit", "File", "Folder", "blob_oid", "lfs_pointer", "take_snapshot"]
+__all__ = ["Commit", "File", "Folder", "blob_oid", "take_snapshot"]
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,6 @@ def blob_oid(data: bytes) -> str:
         'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
     """
     return _object_id("blob", data)
-
-
-def lfs_pointer(sha256: str, size: int) -> bytes:
-    """The file that git stores for one kept in LFS (git-lfs specification, version 1)."""
-    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
 def take_snapshot(repo_id: str, files: Iterable[File], date: datetime) -> Commit:

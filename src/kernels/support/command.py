@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
@@ -78,6 +78,8 @@ def run_command(
     max_output: int = MAX_OUTPUT,
     given: bytes = b"",
     max_messages: int = _MAX_MESSAGE,
+    environment: Mapping[str, str] | None = None,
+    errors: str = "replace",
 ) -> str:
     """Run a command and return its standard output.
 
@@ -90,9 +92,11 @@ def run_command(
         max_output: The most bytes that it may print.
         given: Its standard input.
         max_messages: How many bytes of the end of its standard error are kept.
+        environment: Its environment variables. Default: this process's.
+        errors: What becomes of bytes of the output that are not UTF-8, as for `bytes.decode`.
 
     Returns:
-        The output as text; bytes that are not UTF-8 are replaced.
+        The output as text.
 
     Raises:
         CommandNotStarted: The program does not exist, or may not be run.
@@ -106,7 +110,7 @@ def run_command(
         'acme 1.2'
     """
     end = time.monotonic() + seconds
-    process = _start(command, given)
+    process = _start(command, given, os.environ if environment is None else environment)
     try:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -128,7 +132,7 @@ def run_command(
         ended = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
         messages.thread.join(_MESSAGE_SECONDS)
         raise CommandStatus(f"{_quoted(command)} {ended}{_last_line(messages.text)}", status, messages.text)
-    return output.text
+    return output.content.decode("utf-8", errors)
 
 
 def rounded(seconds: float) -> str:
@@ -173,7 +177,7 @@ def _last_line(messages: str) -> str:
     return f": {_shortened(lines[-1], _MAX_LINE)!r}" if lines else ""
 
 
-def _start(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], given: bytes, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     with tempfile.TemporaryFile() if given else open(os.devnull, "rb") as stdin:
         if given:
             stdin.write(given)
@@ -185,7 +189,7 @@ def _start(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                env={**os.environ, "LC_ALL": "C"},
+                env={**environment, "LC_ALL": "C"},
                 # A group of its own, so that what it starts ends with it, and Ctrl-C reaches only us.
                 start_new_session=True,
                 creationflags=_windows("CREATE_NEW_PROCESS_GROUP") | _windows("CREATE_NO_WINDOW"),

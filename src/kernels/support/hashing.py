@@ -16,7 +16,7 @@ from kernels.support.files import open_regular
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-__all__ = ["feed_file", "git_blob_hasher", "on_every_core"]
+__all__ = ["feed_file", "git_blob_hasher", "lfs_pointer", "on_every_core"]
 
 # Reading costs a tenth of the time (docs/benchmarks.md, the note on row 11). Smaller blocks are as fast. A memory map
 # would gain a part of it, and end the process when the file is truncated meanwhile. A second thread that reads ahead
@@ -76,6 +76,11 @@ def git_blob_hasher(size: int, algorithm: str = "sha1") -> _Hash:
         'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
     """
     return hashlib.new(algorithm, b"blob %d\0" % size, usedforsecurity=algorithm != "sha1")
+
+
+def lfs_pointer(sha256: str, size: int) -> bytes:
+    """The file that git stores for one kept in LFS (git-lfs specification, version 1)."""
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
 def on_every_core(work: Callable[[_T], _R], items: Sequence[_T], size: Callable[[_T], int]) -> list[_R]:
