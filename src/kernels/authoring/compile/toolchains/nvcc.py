@@ -110,7 +110,7 @@ class Nvcc:
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
         host = f"-Xcompiler={','.join(_HOST_FLAGS)}"
         extra = self._known_flags(extra)
-        return ["-std=c++20", "-O3", "--threads=0", *_AS_TORCH, host, *_generated_code(archs), *extra]
+        return ["-std=c++20", "-O3", *_AS_TORCH, host, *_generated_code(archs), *extra]
 
     def _known_flags(self, extra: Sequence[str]) -> Sequence[str]:
         """The flags of a section without those that this nvcc is too old for, and compiles the same code without."""
