@@ -335,3 +335,39 @@ def test_c_is_compiled_as_c(write: Callable[..., Path], tmp_path: Path) -> None:
     cpp = f'#include "log.h"\n{_EXPORT} int twice() {{ return 2 * length(); }}\n'
     (variant,) = build_kernel(write(toml, **{"log.c": code, "log.h": header, "one.cpp": cpp}), tmp_path / "out")
     assert _exported(variant, "twice") == 8
+
+
+_TWO = """[torch]
+[kernel.hopper]
+backend = "cuda"
+src = ["hopper.cu"]
+cuda-capabilities = ["8.0", "9.0a"]
+[kernel.blackwell]
+backend = "cuda"
+src = ["blackwell.cu"]
+cuda-capabilities = ["10.0a", "12.0"]
+"""
+
+
+def test_this_gpu_leaves_a_section_for_other_devices_as_it_is(
+    plan: Callable[..., BuildPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The extension calls the functions of both sections: without one of them it could not be loaded.
+    monkeypatch.setattr(sections.Target, "current", lambda: Target.parse("torch2.13-cu126-x86_64-linux+sm_90"))
+    made = plan(_TWO, "hopper.cu", "blackwell.cu", this_gpu=True)
+    assert made.archs == ("9.0a", "10.0a", "12.0")
+    compiled = {
+        path: [flag[-5:] for flag in _command(made, path) if "code=sm_" in flag]
+        for path in ("hopper.cu", "blackwell.cu")
+    }
+    assert compiled == {"hopper.cu": ["m_90a"], "blackwell.cu": ["_100a", "m_120"]}
+
+    monkeypatch.setattr(sections.Target, "current", lambda: Target.parse("torch2.13-cu126-x86_64-linux+sm_75"))
+    with pytest.raises(RequestError, match=r"`kernel\.hopper` lists 8\.0, 9\.0a, `kernel\.blackwell` .* covers 7\.5"):
+        plan(_TWO, "hopper.cu", "blackwell.cu", this_gpu=True)
+
+
+def test_as_many_compilers_run_as_there_are_jobs(plan: Callable[..., BuildPlan]) -> None:
+    # With `--threads`, each nvcc would start more of them.
+    made = plan(_TWO, "hopper.cu", "blackwell.cu")
+    assert not [part for part in _command(made, "hopper.cu") if part.startswith(("--threads", "-t"))]

@@ -11,7 +11,7 @@ from kernels.authoring.compile.build_toml.model import KernelSection, KernelSour
 from kernels.authoring.compile.frameworks.header_dependencies import dependency_flags
 from kernels.authoring.compile.frameworks.installed import InstalledFramework
 from kernels.authoring.compile.toolchains import Toolchain, compiled_sources, toolchain_for
-from kernels.backends import Backend
+from kernels.backends import Backend, Device
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.resolver.target import Target
 from kernels.support.logs import logger
@@ -84,10 +84,11 @@ def plan_sections(
         source: The source.
         backend: The backend.
         framework: The framework.
-        this_gpu: Compile for the architectures of the visible devices only.
+        this_gpu: Compile for the architectures of the visible devices only. A section that covers none of them keeps
+            its own: the others may call it.
 
     Raises:
-        RequestError: `this_gpu` is set, and the sources cover no visible device.
+        RequestError: `this_gpu` is set, and no section covers a visible device.
         CompilerNotFound: A compiler is not installed, or compiles for none of a section's architectures; or every
             section was left out.
     """
@@ -100,6 +101,8 @@ def plan_sections(
             if not kept:
                 raise CompilerNotFound(f"{source.folder / 'build.toml'}: {says}, and no other section is left.")
             warn_once(_log, f"{source.folder / 'build.toml'}: {says}. The section is left out.")
+    if this_gpu:
+        _check_covered([kernel for kernel in kept if _device_toolchain(kernel, framework) is not None], backend)
     kernels = [_plan_section(kernel, kernel.archs, backend, framework, this_gpu) for kernel in kept]
     if source.binding is None:
         return kernels
@@ -165,37 +168,48 @@ def _older_toolkit(section: KernelSection, framework: InstalledFramework) -> Maj
 def _plan_section(
     section: KernelSection, declared: tuple[str, ...], backend: Backend, framework: InstalledFramework, this_gpu: bool
 ) -> PlannedSection:
-    toolchains = (_toolchain(path, framework) for path in compiled_sources(section.src))
-    device = next((toolchain for toolchain in toolchains if toolchain.device), None)
+    device = _device_toolchain(section, framework)
     if device is None:
         return PlannedSection(section, False, declared)
     if this_gpu:
-        declared = _for_visible_devices(section, backend, declared)
+        declared = _for_visible_devices(backend, declared) or declared
     return PlannedSection(section, True, device.compiled_archs(declared))
+
+
+def _device_toolchain(section: KernelSection, framework: InstalledFramework) -> Toolchain | None:
+    toolchains = (_toolchain(path, framework) for path in compiled_sources(section.src))
+    return next((toolchain for toolchain in toolchains if toolchain.device), None)
 
 
 def _toolchain(path: str, framework: InstalledFramework) -> Toolchain:
     return toolchain_for(path, framework.language, framework.toolkit, framework.packages)
 
 
-def _for_visible_devices(section: KernelSection, backend: Backend, declared: tuple[str, ...]) -> tuple[str, ...]:
+def _visible_devices(backend: Backend) -> list[Device]:
     devices = [device for device in Target.current().backend_devices(backend.name) if device.arch]
     if not devices:
         raise RequestError(f"`this_gpu` is set, but no device of {backend.name} is visible.")
+    return devices
+
+
+def _check_covered(sections: Sequence[KernelSection], backend: Backend) -> None:
+    if sections and not any(_for_visible_devices(backend, section.archs) for section in sections):
+        listed = ", ".join(f"`kernel.{section.name}` lists {', '.join(section.archs)}" for section in sections)
+        devices = ", ".join(device.arch for device in _visible_devices(backend))
+        raise RequestError(f"`this_gpu` is set, but {listed}, none of which covers {devices}.")
+
+
+def _for_visible_devices(backend: Backend, declared: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a section's architectures that cover a visible device; the devices' own if it declares none."""
+    devices = _visible_devices(backend)
     if not declared:
         # Of "gfx942:sramecc+:xnack-" the processor's name.
         return tuple(dict.fromkeys(device.arch.split(":")[0] for device in devices))
-    covering = tuple(
+    return tuple(
         arch
         for arch in declared
         if any(backend.arch_reason((arch.split(":")[0],), device) is None for device in devices)
     )
-    if not covering:
-        raise RequestError(
-            f"`this_gpu` is set, but `kernel.{section.name}` lists {', '.join(declared)}, none of which covers "
-            f"{', '.join(device.arch for device in devices)}."
-        )
-    return covering
 
 
 def _include_flags(source: KernelSource, section: KernelSection) -> tuple[str, ...]:
