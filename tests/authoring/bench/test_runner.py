@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -280,3 +281,28 @@ def test_modules_are_found_where_they_are_here_and_not_in_the_current_folder(
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "there")])
     assert measure(make_kernel(benchmark_a="import only_there\n" + GOOD), iterations=1, warmup=0).ok
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for a process in /proc")
+def test_what_a_crashed_process_has_started_is_ended(make_kernel: Callable[..., Path], tmp_path: Path) -> None:
+    folder = make_kernel(
+        benchmark_a=f"""
+            import os, pathlib, subprocess, sys
+            from kernels.benchmark import Benchmark
+
+            class Bad(Benchmark):
+                def benchmark_killed(self):
+                    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+                    pathlib.Path({str(tmp_path / "child")!r}).write_text(str(child.pid))
+                    os.kill(os.getpid(), 9)
+        """
+    )
+    [outcome] = measure(folder, iterations=1, warmup=0).outcomes
+    assert outcome.verdict == "crashed"
+    # A process that was killed may be left as a zombie, until the system's first process takes it.
+    status = Path("/proc", (tmp_path / "child").read_text(), "stat")
+    for _ in range(100):
+        if not status.exists() or status.read_text().split()[2] == "Z":
+            return
+        time.sleep(0.1)
+    raise AssertionError("it still runs")
