@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -728,3 +729,13 @@ def test_a_kernel_is_built_published_and_loaded_in_a_fresh_process(hub: TestHub,
     loaded = subprocess.run([sys.executable, "-c", _LOAD], capture_output=True, text=True, timeout=120)
     assert loaded.returncode == 0, loaded.stderr
     assert hub.commit("acme/rms-norm", "v1") in loaded.stdout
+
+
+def test_two_uploads_in_threads_leave_each_others_settings_alone(hub: WritableHub, tmp_path: Path) -> None:
+    before = constants.REPO_TYPES, constants.HF_HUB_DISABLE_XET
+    hub.latency = 0.02
+    folders = [_builds(tmp_path / name, "torch-cpu", seed=name) for name in ("one", "two", "three")]
+    with ThreadPoolExecutor() as pool:
+        done = [pool.submit(upload_kernel, folder, f"acme/{folder.name}", check=False) for folder in folders]
+    assert all(each.result().commit for each in done)
+    assert before == (constants.REPO_TYPES, constants.HF_HUB_DISABLE_XET)

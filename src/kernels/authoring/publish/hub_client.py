@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["NOT_PUBLISHED", "BranchMoved", "CommitChanges", "PublishClient", "RemoteBranch", "open_hub", "same_file"]
 
 _KIND = "kernel"
+
+#: Held while constants of huggingface_hub are changed: they are the whole process's, so that two uploads in threads are
+#: sent one after the other.
+_CONSTANTS = threading.RLock()
 
 #: The largest file that is read from a branch: a page, a `metadata.json`.
 _MAX_READ_BYTES = 4 * 1024 * 1024
@@ -150,7 +155,7 @@ class PublishClient:
 
     @contextmanager
     def writing(self, repo_id: str, branch: str) -> Iterator[None]:
-        """Set huggingface_hub up for sending files and committing, as this Hub needs it."""
+        """Set huggingface_hub up for sending files and committing, as this Hub needs it; one upload at a time."""
         with _allow_kernel_repositories(), _bars_for_people(), self._without_xet_if_missing(repo_id, branch):
             yield
 
@@ -304,12 +309,13 @@ def _allow_kernel_repositories() -> Iterator[None]:
     """Let huggingface_hub 1.x create and change kernel repositories: it can, but rejects their type first."""
     from huggingface_hub import constants
 
-    before = constants.REPO_TYPES
-    constants.REPO_TYPES = constants.REPO_TYPES_WITH_KERNEL
-    try:
-        yield
-    finally:
-        constants.REPO_TYPES = before
+    with _CONSTANTS:
+        before = constants.REPO_TYPES
+        constants.REPO_TYPES = constants.REPO_TYPES_WITH_KERNEL
+        try:
+            yield
+        finally:
+            constants.REPO_TYPES = before
 
 
 NOT_PUBLISHED = "Nothing was published"
