@@ -23,12 +23,12 @@ from kernels.authoring.compile.plan.build_plan import BuildPlan, plan_builds
 from kernels.authoring.compile.plan.variant_plans import VariantPlan, check_backends, plan_variants
 from kernels.authoring.compile.sources.source_files import COMPILE_COMMANDS
 from kernels.authoring.compile.sources.workspace import read_sources
-from kernels.authoring.compile.write_variant import install_variant, write_package
-from kernels.errors import BuildError, KernelsError, RequestError
-from kernels.models.snapshot import BUILD_FOLDER
+from kernels.authoring.compile.write_variant import install_variant, restore_variant, write_package
+from kernels.errors import BuildError, CompilerNotFound, KernelsError, RequestError
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.support.logs import logger
 
-__all__ = ["BuildResult", "build_kernel", "build_variants"]
+__all__ = ["BuildResult", "build_here", "build_kernel", "build_variants"]
 
 
 _log = logger(__name__)
@@ -166,6 +166,29 @@ def build_variants(
             yield BuildResult(each.backend, None, "failed" if failed else "not built", each.reason)
         else:
             yield _result(each.plan, out, work, jobs, starting)
+
+
+def build_here(folder: Path) -> None:
+    """Build into a kernel's folder what this machine can build.
+
+    Args:
+        folder: The folder of its builds (`Workspace.folder`).
+
+    Raises:
+        RequestError: As for `build_variants`.
+        BuildError: A variant failed; the message has the compiler's output.
+        CompilerNotFound: This machine can build none, and the folder has none of another machine.
+    """
+    results = list(build_variants(folder, folder))
+
+    def reasons(of: str) -> str:
+        found = [each for each in results if each.state == of]
+        return "\n".join(f"{each.variant or each.backend}: {each.reason}\n{each.detail}".rstrip() for each in found)
+
+    if failed := reasons("failed"):
+        raise BuildError(failed)
+    if not any(folder.glob(f"{BUILD_FOLDER}/*/{METADATA_FILE}")):
+        raise CompilerNotFound(reasons("not built"))
 
 
 def _every_variant(sources: Sequence[KernelSource], torches: Sequence[TorchInstallation]) -> list[VariantPlan]:

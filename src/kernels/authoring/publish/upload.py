@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from kernels.authoring.compile import build_variants
+from kernels.authoring.compile.builder import build_here
 from kernels.authoring.compile.sources.workspace import Workspace, find_workspace, read_sources
 from kernels.authoring.publish.build_checks import check_builds
 from kernels.authoring.publish.hub_client import PublishClient, open_hub
@@ -119,10 +119,10 @@ def _build(folder: os.PathLike[str] | str, workspace: Workspace | None) -> None:
     if workspace is None:
         read_sources(folder)  # raises: there are none
         return
-    failed = [each for each in build_variants(workspace.folder, workspace.folder) if each.state == "failed"]
-    if failed:
-        reasons = "\n".join(f"{each.variant or each.backend}: {each.reason}\n{each.detail}".rstrip() for each in failed)
-        raise BuildError(f"Nothing was published. {reasons}")
+    try:
+        build_here(workspace.folder)
+    except BuildError as error:
+        raise BuildError(f"Nothing was published. {error}") from error
 
 
 def _notes(builds: LocalBuilds, workspace: Workspace | None) -> Iterator[str]:

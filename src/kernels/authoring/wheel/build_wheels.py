@@ -12,7 +12,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from kernels import settings
-from kernels.authoring.compile import build_kernel
+from kernels.authoring.compile.builder import build_here
 from kernels.authoring.compile.freshness import refuse_stale, stale_builds
 from kernels.authoring.compile.sources.workspace import Workspace, find_workspace
 from kernels.authoring.publish.local_builds import LocalBuild, LocalBuilds, read_builds
@@ -95,7 +95,7 @@ def build_wheels(
     workspace = find_workspace(folder)
     root = Path(os.path.realpath(folder)) if workspace is None else workspace.folder
     if build:
-        build_kernel(root, root)
+        build_here(root)
     builds = read_builds(root)
     chosen = _chosen(builds, backends, variant)
     _refuse_stale(workspace, chosen)
