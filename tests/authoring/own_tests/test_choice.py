@@ -11,6 +11,7 @@ import pytest
 from kernels.authoring.own_tests.choice import choose_tested_build
 from kernels.authoring.own_tests.run import run_tests
 from kernels.errors import KernelsError, MissingPythonDependency, RequestError
+from kernels.resolver.target import Target
 
 Write = Callable[..., Path]
 
@@ -91,3 +92,29 @@ def test_a_dependency_that_is_not_there_is_said_before_pytest_starts(
     with pytest.raises(kind, match=what):
         run_tests(kernel, QUIET)
     assert capfd.readouterr().out == ""
+
+
+def test_the_build_that_there_is_is_tested_where_another_backend_is_the_default(
+    write_kernel: Write, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    test = """
+import os
+
+import kernels
+import real_one
+
+
+def test_it():
+    assert kernels.get_kernel("org/real-one", version=1) is real_one
+    assert os.environ["KERNELS_BACKEND"] == "cpu"
+"""
+    kernel = write_kernel({"test_it.py": test}, backends='["cpu"]')
+    here = Target.current()
+    gpu = Target.parse(f"torch{'.'.join(str(here.torch).split('.')[:2])}-cu130-x86_64-linux+sm_90")
+    monkeypatch.setattr(Target, "current", staticmethod(lambda: gpu))
+    assert run_tests(kernel, QUIET) == 0
+    said = capfd.readouterr().out
+    assert "kernels test: the tests ran on torch-cpu, for cpu: torch-cpu: " in said
+    (kernel / "torch-ext" / "real_one" / "late.py").write_text("changed = 1\n")
+    with pytest.raises(RequestError, match="torch-cpu: the sources have changed"):
+        run_tests(kernel, QUIET)

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -229,3 +230,10 @@ def test_same():
     assert noted == [
         f"kernels test: {where}, line 8, loads version 2; this folder, of version 1, was tested in its place."
     ]
+
+
+def test_a_test_can_read_what_the_user_types(kernel: Path) -> None:
+    (kernel / "tests" / "test_typed.py").write_text("def test_typed():\n    assert input() == 'continue'\n")
+    command = [sys.executable, "-m", "kernels", "test", str(kernel), "--", "-s", "-q", "tests/test_typed.py"]
+    done = subprocess.run(command, input="continue\n", text=True, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernels import backends
@@ -32,6 +32,7 @@ class TestedBuild:
         local: What `get_kernel` loads in place of the kernel's repository: the kernel's folder, or one build.
         backend: The default backend of the run; None for the usual one.
         why_not: Why no build fits, or "".
+        note: Why the build is not for the default backend, or "".
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class TestedBuild:
     local: Path
     backend: str | None = None
     why_not: str = ""
+    note: str = ""
 
     @property
     def variant(self) -> str:
@@ -71,12 +73,27 @@ def choose_tested_build(kernel: Path, *, backend: str | None = None, variant: st
     except KernelsError as error:
         raise RequestError(f"The builds for {backend} cannot be tested here: {error}") from error
     if choice.best is None:
-        why_not = f"none of the builds in {kernel / BUILD_FOLDER} fits this machine: {_reasons(choice)}"
+        reasons = _reasons(choice)
+        why_not = f"none of the builds in {kernel / BUILD_FOLDER} fits this machine: {reasons}"
+        if backend is None and (other := _for_another_backend(kernel, choice)) is not None:
+            return replace(other, note=f"the tests ran on {other.variant}, for {other.backend}: {reasons}")
         if backend is not None:
             raise RequestError(f"`backend` is {backend!r}, but {why_not}.")
         return TestedBuild(kernel, "", kernel, why_not=why_not)
     folder = kernel / BUILD_FOLDER / choice.best
     return TestedBuild(folder, _id(folder), kernel, backend)
+
+
+def _for_another_backend(kernel: Path, choice: BuildChoice) -> TestedBuild | None:
+    """A build for a backend that is not the default here: of a kernel for CPUs alone, on a machine with a GPU."""
+    variants = [each.variant for each in choice.resolution.decisions]
+    for backend in dict.fromkeys(each.backend for each in variants if isinstance(each, Variant)):
+        with suppress(KernelsError):
+            best = explain_folder(kernel, backend=backend).best
+            if best is not None:
+                folder = kernel / BUILD_FOLDER / best
+                return TestedBuild(folder, _id(folder), kernel, backend)
+    return None
 
 
 def _of_variant(kernel: Path, variant: str) -> TestedBuild:

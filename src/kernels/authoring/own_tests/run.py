@@ -15,7 +15,8 @@ from pathlib import Path
 
 from kernels import settings
 from kernels.authoring.check.loading import crash_reason
-from kernels.authoring.compile import build_kernel, read_source
+from kernels.authoring.compile import read_source
+from kernels.authoring.compile.builder import build_here
 from kernels.authoring.compile.freshness import refuse_stale, stale_builds
 from kernels.authoring.compile.sources.workspace import Workspace, find_workspace
 from kernels.authoring.own_tests import by_name
@@ -95,8 +96,8 @@ def run_tests(
     repo_ids = _repositories(workspace, tests)
     settings.environment_with_local_kernels(dict.fromkeys(repo_ids, path))  # raises before a build, which takes minutes
     if build:
-        build_kernel(path, path)
-    _check_built(workspace, variant)
+        build_here(path)
+    _check_built(workspace, backend, variant)
     tested = choose_tested_build(path, backend=backend, variant=variant)
     check_prerequisites(tested)
     environment = _environment(repo_ids, tested)
@@ -105,7 +106,7 @@ def run_tests(
     if hidden:
         environment["PY_IGNORE_IMPORTMISMATCH"] = "1"
     with tempfile.TemporaryDirectory(prefix="kernels-test-") as startup:
-        notes = _notes(workspace, tests, repo_ids)
+        notes = [*filter(None, [tested.note]), *_notes(workspace, tests, repo_ids)]
         source = _startup(name, tested, startup, workspace.folders, hidden, notes)
         Path(startup, "sitecustomize.py").write_text(source, encoding="utf-8")
         paths = [startup, *filter(None, [environment.get("PYTHONPATH")])]
@@ -115,7 +116,7 @@ def run_tests(
         # If all tests are skipped, the run passes: show the reasons.
         further = [*mode, *_with_tests(arguments or ("-rs",), path, tests)]
         command = [sys.executable, "-m", "pytest", "-p", _PLUGIN, *further]
-        process = subprocess.run(command, env=environment, stdout=stdout, stdin=subprocess.DEVNULL, check=False)
+        process = subprocess.run(command, env=environment, stdout=stdout, check=False)  # `--pdb` reads stdin
     if process.returncode < 0:
         _explain_crash(workspace)
     return process.returncode
@@ -233,7 +234,7 @@ def _selected(argument: str, places: Sequence[Path], tests: Sequence[Path]) -> s
     return None
 
 
-def _check_built(workspace: Workspace, variant: str | None) -> None:
+def _check_built(workspace: Workspace, backend: str | None, variant: str | None) -> None:
     path = workspace.folder
     if not any(path.glob(f"{BUILD_FOLDER}/*/{METADATA_FILE}")):
         raise RequestError(
@@ -241,7 +242,8 @@ def _check_built(workspace: Workspace, variant: str | None) -> None:
         )
     stale = stale_builds(workspace)
     # Builds for other machines are not tested here.
-    fit = {build.name for build in repository_info(path).builds if build.reason is None} if stale else set()
-    if variant is not None:
-        fit = {variant}
+    fit = set() if variant is None else {variant}
+    if stale and variant is None:
+        fit = {build.name for build in repository_info(path).builds if build.reason is None}
+        fit.add(choose_tested_build(path, backend=backend).variant)
     refuse_stale(workspace, {name: reason for name, reason in stale.items() if name in fit}, "and so does --build")
