@@ -29,7 +29,7 @@ def package_files(source: KernelSource) -> list[tuple[PurePosixPath, Path]]:
         path = source.package_dir / name
         if path.is_dir():
             raise RequestError(f"{path} is a link to a folder; a package holds its own files.")
-        if not path.is_file() or path.suffix not in suffixes or name.name == "_ops.py":
+        if not path.is_file() or path.suffix not in suffixes or str(name) == "_ops.py":  # the builder's
             continue
         if not path.resolve().is_relative_to(source.folder):
             raise RequestError(f"{path} is a link that leads out of {source.folder}; a package holds its own files.")

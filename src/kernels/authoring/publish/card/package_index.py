@@ -147,7 +147,7 @@ class IndexedPackage:
 
     def _look_up(self, path: tuple[str, ...], name: str) -> FoundName | None:
         module = self.module(path)
-        if path[-1:] == (_OPS,):
+        if path == (_OPS,):
             return None  # the handle to the operators
         if module is None:
             return FoundName()  # native code has no sources
