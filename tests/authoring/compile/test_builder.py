@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,14 @@ import pytest
 
 from kernels import load_backends
 from kernels.authoring.compile import build_kernel
+from kernels.authoring.compile.frameworks import torch_installation
+from kernels.authoring.own_tests.run import run_tests
+from kernels.authoring.wheel import build_wheels
 from kernels.backends import Backend, BackendProbe, Found, register_backend, unregister_backend
 from kernels.errors import BuildError, CompilerNotFound, RequestError
 from kernels.loader.load import load_variant
 from kernels.models.metadata import Metadata
+from kernels.support.version import MajorMinor
 from kernels.trust.digest import verify_digest
 
 compiler = pytest.mark.compiler
@@ -543,3 +549,59 @@ def test_an_interrupt_between_two_renames_brings_back_what_was_there(
     with pytest.raises(KeyboardInterrupt):
         build_kernel(source, tmp_path / "out", backends=["cpu"])
     assert _files(variant) == before
+
+
+def test_only_the_packages_own_operators_module_is_the_builders(
+    write_source: Callable[..., Path], tmp_path: Path
+) -> None:
+    source = write_source("noarch", changes={"torch-ext/add_one/deep/_ops.py": "two = 2\n"})
+    variant = build_kernel(source, tmp_path / "out", backends=["cpu"])[0]
+    assert (variant / "deep" / "_ops.py").read_text() == "two = 2\n"
+    assert "add_op_namespace_prefix" in (variant / "_ops.py").read_text()
+
+
+def test_a_build_that_is_killed_while_it_takes_its_place_loses_nothing(
+    write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = write_source("noarch"), tmp_path / "out"
+    variant = build_kernel(source, out, backends=["cpu"])[0]
+    built = variant.stat().st_ino
+    (source / "torch-ext/add_one/deep/inner.py").write_text("one = 2 - 1\n")
+    script = """
+import os, pathlib, sys
+from kernels.authoring.compile import build_kernel
+rename = pathlib.Path.rename
+pathlib.Path.rename = lambda path, to: os._exit(9) if path.name == "files" else rename(path, to)
+build_kernel(sys.argv[1], sys.argv[2], backends=["cpu"])
+"""
+    assert subprocess.run([sys.executable, "-c", script, str(source), str(out)], check=False).returncode == 9
+    assert not variant.exists()
+
+    rename = Path.rename
+
+    def full(path: Path, to: Path) -> Path:
+        if path.name == "files":
+            raise OSError(errno.ENOSPC, "no space left")
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(BuildError, match="the previous build is unchanged"):
+        build_kernel(source, out, backends=["cpu"])
+    assert variant.stat().st_ino == built
+
+
+@compiler
+def test_build_options_of_other_commands_build_what_this_machine_can(
+    write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = '[kernel.cuda]\nbackend = "cuda"\nsrc = ["one.cu"]\n'
+    source = write_source("compiled")
+    toml = (source / "build.toml").read_text().replace('["cpu"]', '["cpu", "cuda"]') + cuda
+    source = write_source(
+        "compiled", changes={"build.toml": toml, "one.cu": "", "tests/test_it.py": "import add_one\n"}
+    )
+    monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cpu": None, "cuda": MajorMinor(13, 0)})
+    monkeypatch.setenv("NVCC", str(tmp_path / "nothing"))
+    [wheel] = build_wheels(source, build=True)
+    assert "cpu" in wheel.variant
+    assert run_tests(source, ["-q"], build=True) == 5

@@ -105,7 +105,7 @@ def build_kernel(
     if wanted is None:
         _describe_to_editors(sources, plans, out, work)
     for plan in plans:
-        with _exclusive(plan.variant, work):
+        with _exclusive(plan.variant, out, work):
             built.append(_current(plan, out, work) or _build(plan, out, work, jobs))
     return built
 
@@ -213,7 +213,7 @@ def _result(
 ) -> BuildResult:
     backend = plan.backend.name
     try:
-        with _exclusive(plan.variant, work):
+        with _exclusive(plan.variant, out, work):
             path = _current(plan, out, work)
             if path is not None:
                 return BuildResult(backend, plan.variant, "up to date", path=path)
@@ -240,13 +240,13 @@ def _build(plan: BuildPlan, out: Path, work: Path, jobs: int | None) -> Path:
             log = work / f"{plan.variant}.log"
             compile_extension(plan.compilation, files / plan.extension_file, work / plan.variant, log, jobs=jobs)
         write_package(plan, files)
-        install_variant(files, variant_dir)
+        install_variant(files, variant_dir, _replaced(work, plan.variant))
     write_stamp(inputs_hash(plan), plan.state.contents.code, variant_dir, stamp)
     return variant_dir
 
 
 @contextmanager
-def _exclusive(variant: str, work: Path) -> Iterator[None]:
+def _exclusive(variant: str, out: Path, work: Path) -> Iterator[None]:
     """Run one build at a time in a work folder; an error of the file system is a failed build."""
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -257,11 +257,17 @@ def _exclusive(variant: str, work: Path) -> Iterator[None]:
         with FileLock(work / "lock"):
             for left in work.glob("building-*"):  # from a build that was killed
                 shutil.rmtree(left, ignore_errors=True)
+            restore_variant(out / BUILD_FOLDER / variant, _replaced(work, variant))
             yield
     except OSError as error:
         if isinstance(error, KernelsError):
             raise
         raise BuildError(f"{variant} could not be written; the previous build is unchanged: {error}") from error
+
+
+def _replaced(work: Path, variant: str) -> Path:
+    """Where the previous build of a variant is while the new one takes its place."""
+    return work / f"{variant}.replaced"
 
 
 def _remove_links(work: Path) -> None:

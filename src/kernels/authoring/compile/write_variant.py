@@ -12,7 +12,7 @@ from kernels.models.metadata import Digest
 from kernels.models.snapshot import METADATA_FILE
 from kernels.trust.digest import variant_digest
 
-__all__ = ["OPS_FILE", "install_variant", "metadata_bytes", "ops_module", "write_package"]
+__all__ = ["OPS_FILE", "install_variant", "metadata_bytes", "ops_module", "restore_variant", "write_package"]
 
 #: The module with a build's operators.
 OPS_FILE = "_ops.py"
@@ -50,19 +50,30 @@ def metadata_bytes(plan: BuildPlan, digest: Digest | None) -> bytes:
     ).to_bytes()
 
 
-def install_variant(files: Path, variant_dir: Path) -> None:
-    """Move a finished folder into place; it replaces the previous build."""
+def install_variant(files: Path, variant_dir: Path, replaced: Path) -> None:
+    """Move a finished folder into place; it replaces the previous build.
+
+    Args:
+        files: The folder.
+        variant_dir: The variant's place.
+        replaced: Where the previous build is until the new one is in place: `restore_variant` finds it there if this
+            process is killed.
+    """
     variant_dir.parent.mkdir(parents=True, exist_ok=True)
-    replaced = files.with_name("replaced")
     try:
         if variant_dir.exists():
             variant_dir.rename(replaced)
         files.rename(variant_dir)
-    except BaseException:
-        # Interrupted between the two renames: restore the previous build.
-        if replaced.exists() and not variant_dir.exists():
-            replaced.rename(variant_dir)
-        raise
+    finally:
+        restore_variant(variant_dir, replaced)
+
+
+def restore_variant(variant_dir: Path, replaced: Path) -> None:
+    """Move a variant's previous build back, unless the new one is in place."""
+    if replaced.exists() and not variant_dir.exists():
+        variant_dir.parent.mkdir(parents=True, exist_ok=True)
+        replaced.rename(variant_dir)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _torch_ops(plan: BuildPlan) -> str:
