@@ -125,14 +125,38 @@ def test_a_lock_above_the_project_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such folders")
-def test_what_lies_in_a_folder_for_everybodys_files_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o1777, 0o3775, 0o1775])
+def test_what_lies_in_a_folder_for_the_files_of_several_users_is_not_used(tmp_path: Path, mode: int) -> None:
     shared = project(tmp_path / "shared")
-    shared.chmod(0o1777)
+    shared.chmod(mode)
     assert module_at(shared / "mine" / "main.py").path() is None
     assert module_at(shared / "main.py", "other").path() is None
-    shared.chmod(0o755)
+    shared.chmod(0o2775)
     lock_places._places_of_file.cache_clear()
     assert module_at(shared / "main.py", "other").path() == str(shared / "kernels.lock")
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize("linked", [False, True])
+def test_another_users_lock_is_an_error_and_counts_where_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    folder = project(tmp_path / "project", lock=not linked)
+    lock = folder / "kernels.lock"
+    if linked:
+        lock.symlink_to(write_lock(tmp_path / "mine"))
+    os.chown(lock, 4321, -1, follow_symlinks=False)
+    someone = module_at(folder / "main.py")
+    monkeypatch.chdir(folder)
+    for ask in (someone.path, lambda: lock_path(AT_A_TERMINAL)):
+        with pytest.raises(LockError, match=rf"{re.escape(str(lock))} belongs to another user \(uid 4321\)"):
+            ask()
+    # Their code runs already: their lock gives them nothing more.
+    os.chown(folder / "main.py", 4321, -1)
+    assert someone.path() == str(lock)
+    os.chown(folder / "main.py", 0, -1)
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(lock))
+    assert someone.path() == lock_path(AT_A_TERMINAL) == str(lock)
 
 
 def test_a_lock_that_appears_or_changes_while_the_process_runs_is_seen(tmp_path: Path) -> None:
@@ -161,13 +185,15 @@ def test_an_installed_caller_has_its_distributions_lock(tmp_path: Path, site: st
     assert module_at(file).path() == str(expected)
 
 
-def test_a_folder_of_any_name_that_an_installer_filled_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = project(tmp_path / "target")
-    file = install(site, "someone", at="kernels.lock")
-    install(site, "no_lock", at=None)
-    monkeypatch.syspath_prepend(str(site))
-    assert module_at(file).path() == str(site / "someone-1.0.dist-info" / "kernels.lock")
-    assert module_at(site / "no_lock" / "__init__.py").path() is None
+def test_installed_metadata_beside_a_projects_code_does_not_hide_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(tmp_path / "project")
+    install(folder, "someone", at="kernels.lock")
+    (folder / "stray-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    for file in ("main.py", "someone/__init__.py"):
+        assert module_at(folder / file, file).path() == str(folder / "kernels.lock")
 
 
 def test_another_distributions_lock_and_the_projects_around_are_not_used(tmp_path: Path) -> None:
@@ -198,10 +224,36 @@ def test_beside_sources_the_projects_lock_counts_and_not_the_copy_of_a_build(
     assert module_at(folder / "src" / "someone" / "__init__.py").path() == str(folder / "kernels.lock")
 
 
-def test_an_egg_info_among_installed_packages_is_a_distribution(tmp_path: Path) -> None:
-    lock = write_lock(tmp_path / "dist-packages" / "someone.egg-info")
-    (lock.parent / "top_level.txt").write_text("someone\n")
-    assert module_at(tmp_path / "dist-packages" / "someone" / "__init__.py").path() == str(lock)
+def test_a_lock_in_a_namespace_package_is_nobodys(tmp_path: Path) -> None:
+    site = tmp_path / "site-packages"
+    for name in ("one", "two"):
+        install(site, f"space/{name}", at=None, name=name)
+    write_lock(site / "space")
+    with (site / "one-1.0.dist-info" / "RECORD").open("a") as record:
+        record.write("space/kernels.lock,,\n")
+    for name in ("one", "two"):
+        assert module_at(site / "space" / name / "__init__.py", name).path() is None
+
+
+@pytest.mark.parametrize("into", ["someone", "someone-1.0.dist-info"])
+def test_a_lock_that_another_distribution_put_beside_a_package_is_an_error(tmp_path: Path, into: str) -> None:
+    site = tmp_path / "site-packages"
+    file = install(site, "someone", at=None)
+    install(site, "evil", at=None)
+    write_lock(site / into)
+    with (site / "evil-1.0.dist-info" / "RECORD").open("a") as record:
+        record.write(f"{into}/kernels.lock,,\n")
+    with pytest.raises(LockError, match=r"belongs to someone-1\.0 and evil-1\.0, with different lockfiles"):
+        module_at(file).path()
+
+
+def test_a_lock_that_the_packages_distribution_lists_counts(tmp_path: Path) -> None:
+    site = tmp_path / "site-packages"
+    file = install(site, "someone", at=None)
+    lock = write_lock(site / "someone")
+    with (site / "someone-1.0.dist-info" / "RECORD").open("a") as record:
+        record.write("someone/kernels.lock,,\n")
+    assert module_at(file).path() == str(lock)
 
 
 # A file of several distributions
@@ -232,8 +284,6 @@ def shared(tmp_path: Path) -> Path:
         ("honest-1.0.dist-info", "evil-2.0.dist-info"),
         ("honest-1.0.dist-info", "honest-1.1.dist-info"),
         ("honest-1.0.dist-info", "honest_evil-1.0.dist-info"),
-        ("honest-1.0.egg-info", "evil.egg-info"),
-        ("honest-1.0.dist-info", "evil-1.0.egg-info"),
     ],
 )
 def test_a_file_of_two_distributions_with_different_locks_has_none(
@@ -258,12 +308,19 @@ def test_a_file_of_two_distributions_with_the_same_lock_has_that_one(shared: Pat
     site = shared.parents[1]
     claim(site, "evil-2.0.dist-info", "1")
     claim(site, "honest-1.0.dist-info", "1", at="extra_metadata/kernels.lock")
-    claim(site, "third-1.0.dist-info", None)
     someone = module_at(shared)
     assert (someone.path(), someone.pinned()) == (str(site / "evil-2.0.dist-info" / "kernels.lock"), "1")
     write_lock(site / "evil-2.0.dist-info", "2", GELU)
     with pytest.raises(LockError, match=r"evil-2\.0 and honest-1\.0, with different lockfiles"):
         someone.pinned()
+
+
+def test_a_distribution_cannot_lock_the_file_of_one_without_a_lock(shared: Path) -> None:
+    site = shared.parents[1]
+    claim(site, "evil-2.0.dist-info", "1")
+    claim(site, "shared-1.0.dist-info", None)
+    with pytest.raises(LockError, match=r"belongs to evil-2\.0 and shared-1\.0, with different lockfiles"):
+        module_at(shared).path()
 
 
 def test_what_pins_the_content_beside_a_lock_is_a_part_of_it(shared: Path) -> None:
@@ -289,20 +346,13 @@ def test_a_distribution_with_two_locks_has_to_have_the_same_twice(shared: Path) 
 
 def test_of_several_distributions_in_a_namespace_the_one_that_lists_the_file_counts(shared: Path) -> None:
     site = shared.parents[1]
-    claim(site, "aaa-1.0.egg-info", "3", how="top_level.txt")
+    claim(site, "aaa-1.0.dist-info", "3", how="top_level.txt")
     other = claim(site, "bbb-1.0.dist-info", "2")
     (other / "RECORD").write_text("shared/other.py,sha256=x,1\n")
     claim(site, "honest-1.0.dist-info", "1")
     assert module_at(shared).pinned() == "1"
     assert module_at(site / "shared" / "other.py", "other").pinned() == "2"
     assert module_at(site / "shared" / "unlisted.py", "unlisted").pinned() == "3"
-
-
-def test_what_an_older_installer_left_of_a_project_does_not_count_beside_the_newer_one(shared: Path) -> None:
-    site = shared.parents[1]
-    claim(site, "Hon.est-0.9.egg-info", "2", how="top_level.txt")
-    claim(site, "hon_est-1.0.dist-info", "1", how="top_level.txt")
-    assert module_at(shared).pinned() == "1"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")

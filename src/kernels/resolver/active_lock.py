@@ -17,7 +17,7 @@ from kernels.models import LOCK_FILE
 from kernels.resolver.caller import Caller, caller
 from kernels.resolver.installed_locks import site_folder
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock, read_lock
-from kernels.resolver.lock_places import PROJECT_FILE, lock_exists, owners_locks, places_of, project_locks
+from kernels.resolver.lock_places import PROJECT_FILE, lock_exists, places_of, project_locks
 from kernels.support.formatting import wrong_type
 
 __all__ = ["active_lock", "lock_path", "project_here", "required_lock", "same_lock"]
@@ -87,19 +87,19 @@ def lock_path(by: Caller) -> str | None:
     """The lockfile of a caller, or None.
 
     Raises:
-        LockError: It cannot be examined; or the caller's file belongs to several installed distributions with different
-            lockfiles.
+        LockError: It cannot be examined or belongs to another user; or the caller's file belongs to several installed
+            distributions with different lockfiles.
         RequestError: `KERNELS_LOCKFILE` is not a path.
     """
     named = settings.lock_file()
     if named is not None:
         return str(named)
-    owners = owners_locks(by)
-    if len(owners) > 1:
-        from kernels.resolver.lock_agreement import check_agreement
+    found = next(filter(lock_exists, places_of(by)), None)
+    if found is not None:
+        from kernels.resolver.lock_owner import check_owner
 
-        check_agreement(str(by.file), owners)
-    return next(filter(lock_exists, places_of(by)), None)
+        check_owner(found, by.file)
+    return found
 
 
 def project_here() -> Path:

@@ -6,14 +6,13 @@ import os
 import stat
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
 
 from kernels import settings
 from kernels.models import LOCK_FILE
 from kernels.resolver.caller import Caller, caller
-from kernels.resolver.installed_locks import locks_of_owners, site_folder
+from kernels.resolver.installed_locks import locks_of_owners, package_start, site_folder
 
-__all__ = ["PROJECT_FILE", "lock_exists", "may_be_locked", "owners_locks", "places_of", "project_locks"]
+__all__ = ["PROJECT_FILE", "lock_exists", "may_be_locked", "places_of", "project_locks"]
 
 PROJECT_FILE = "pyproject.toml"
 
@@ -45,16 +44,11 @@ def may_be_locked(by: Caller | None = None) -> bool:
 def places_of(by: Caller) -> tuple[str, ...]:
     """Where a caller's lockfile may be, the place that counts most first."""
     if by.file is not None:
-        return _places_of_file(by.file).places
+        return _places_of_file(by.file)
     try:
         return tuple(project_locks(os.getcwd()))
     except OSError:  # the current folder was deleted
         return ()
-
-
-def owners_locks(by: Caller) -> tuple[str, ...]:
-    """The lockfiles in the metadata of the distributions that a caller's file belongs to, which may be several."""
-    return () if by.file is None else _places_of_file(by.file).owners
 
 
 def lock_exists(place: str) -> bool:
@@ -74,29 +68,23 @@ def lock_exists(place: str) -> bool:
     return True
 
 
-class _Places(NamedTuple):
-    """Where a file's lockfile may be; `owners` are those of them in the metadata of its distributions."""
-
-    places: tuple[str, ...]
-    owners: tuple[str, ...] = ()
-
-
 @cache
-def _places_of_file(file: str) -> _Places:
+def _places_of_file(file: str) -> tuple[str, ...]:
     path = os.path.abspath(file)
     site = site_folder(path)
     if site is None:
-        return _Places(tuple(project_locks(os.path.dirname(path))))
+        return tuple(project_locks(os.path.dirname(path)))
     inside = path[len(site) :].lstrip(os.sep)
     package, below, _ = inside.partition(os.sep)
-    owners = locks_of_owners(site, inside, package)
-    return _Places((*owners, os.path.join(site, package, LOCK_FILE)) if below else owners, owners)
+    locks = locks_of_owners(site, inside)
+    has_own = below and package_start(os.path.join(site, package)) is not None
+    return (*locks, os.path.join(site, package, LOCK_FILE)) if has_own else locks
 
 
 def project_locks(folder: str) -> Iterator[str]:
     """Lockfiles beside a file, and in the root of its project: the nearest folder above with a `pyproject.toml`."""
     first = folder
-    while not _is_world_writable(folder):
+    while not _is_shared(folder):
         is_project = os.path.lexists(os.path.join(folder, PROJECT_FILE))
         if is_project or folder == first:
             yield os.path.join(folder, LOCK_FILE)
@@ -106,12 +94,12 @@ def project_locks(folder: str) -> Iterator[str]:
         folder = above
 
 
-def _is_world_writable(folder: str) -> bool:
-    """Whether every user may put files into a folder, such as /tmp: a lockfile there may be another user's."""
-    # Without the sticky bit others can replace the caller's file too, so nothing is gained; and drives of Windows and
+def _is_shared(folder: str) -> bool:
+    """Whether other users may put files beside this user's, as into /tmp: a lockfile there may be another user's."""
+    # Without the sticky bit they can replace the caller's file too, so nothing is gained; and drives of Windows and
     # volumes of containers often have such a mode, where pins must not get lost.
-    shared = stat.S_ISVTX | stat.S_IWOTH
     try:
-        return os.stat(folder).st_mode & shared == shared
+        mode = os.stat(folder).st_mode
     except (OSError, ValueError):
         return False
+    return bool(mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH))
