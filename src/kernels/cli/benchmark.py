@@ -11,6 +11,7 @@ import typer
 from kernels.cli._arguments import AsJson, BackendName, TrustRemoteCode, Version
 from kernels.cli._output import console, print_json, print_line, print_progress, print_table
 from kernels.errors import RequestError
+from kernels.support.written_paths import stay_inside
 
 if TYPE_CHECKING:
     from kernels.authoring.bench import Report, Times, WorkloadOutcome
@@ -78,6 +79,8 @@ def benchmark(
         raise RequestError("--rasterized is for the images of --visual BASE; add it, or leave --rasterized out.")
     if output is not None and not output.absolute().parent.is_dir():
         raise RequestError(f"`--output` is {str(output)!r}; expected a file name in a folder that exists.")
+    if output is not None:
+        stay_inside(output)
     kernel, version, revision = _named(kernel, version, revision)
     report = measure(
         kernel,

@@ -10,6 +10,7 @@ import typer
 from kernels.cli._arguments import AsJson, BuiltFolder, PublishBranch, PublishTo
 from kernels.cli._output import print_json, print_note, print_text
 from kernels.errors import RequestError
+from kernels.support.written_paths import stay_inside
 
 __all__ = ["card"]
 
@@ -34,6 +35,8 @@ def card(
 
     if output is not None and not output.absolute().parent.is_dir():
         raise RequestError(f"`--output` is {str(output)!r}; expected a file name in a folder that exists.")
+    if output is not None:
+        stay_inside(output, folder)
     found = preview_card(folder, repo_id, branch=branch)
     if output is not None:
         output.write_text(found.text, encoding="utf-8")

@@ -27,6 +27,7 @@ from kernels.resolver.target import Target
 from kernels.sources.session_cache import forget
 from kernels.support.concurrency import side_by_side
 from kernels.support.json_store import replace_file
+from kernels.support.written_paths import stay_inside
 from kernels.trust.publishers import TrustPolicy
 
 __all__ = ["LockChange", "Locking", "lock_project"]
@@ -57,6 +58,7 @@ class Locking:
     """A project's lock as it should be, beside the one it has.
 
     Attributes:
+        project: The project's folder.
         file: The lock file.
         before: The lock in the file; None if there is no file, or if it cannot be read and is not needed.
         lock: The lock as it should be.
@@ -65,6 +67,7 @@ class Locking:
             commit, then by variant. They stay as they are pinned, and the lock cannot be written.
     """
 
+    project: Path
     file: Path
     before: Lock | None
     lock: Lock
@@ -108,6 +111,7 @@ class Locking:
 
         Raises:
             LockError: A build is listed with other content than is pinned.
+            RequestError: A file is a link that leaves the project.
             StoreError: A file cannot be written.
         """
         for each in self._differing:
@@ -116,11 +120,13 @@ class Locking:
                 "A commit's content never changes: that file is wrong, or what answers is not the Hub of then. Nothing "
                 "was written. To accept what is listed now: kernels lock --rehash"
             )
+        # A link inside of the project stays: the file that it leads to is written.
+        lock, hashes = (stay_inside(each, self.project) for each in (self.file, hashes_path(self.file)))
         # The hashes first: a lockfile is never without its hashes.
         if self.hashes_changed:
-            _replace(hashes_path(self.file), self.lock.hashes_to_bytes())
+            _replace(hashes, self.lock.hashes_to_bytes())
         if self.lock_changed:
-            _replace(self.file, self.lock.to_bytes())
+            _replace(lock, self.lock.to_bytes())
 
 
 def lock_project(
@@ -177,13 +183,13 @@ def lock_project(
     pins = tuple(Pin(requirement, commit) for requirement, commit in tree.commits.items())
     hashed = hashes or os.path.lexists(hashes_path(file)) or (before is not None and bool(before.hashes))
     if not hashed:
-        return Locking(file, before, Lock(pins, {}, str(file)), hashed)
+        return Locking(project.file.parent, file, before, Lock(pins, {}, str(file)), hashed)
     pinned = {} if before is None else before.hashes
     anew = set(pinned) if rehash else set()
     # Also what is upgraded: where its commit stays, its content has to.
     compared = {key for key in pinned if hashes or upgrade is True or key[0] in repositories}
     content, listed = _hashes(tree.snapshots, pinned, anew, compared)
-    return Locking(file, before, Lock(pins, content, str(file)), hashed, listed)
+    return Locking(project.file.parent, file, before, Lock(pins, content, str(file)), hashed, listed)
 
 
 _Content = dict[tuple[str, str], dict[str, ContentHash]]
@@ -294,7 +300,6 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[LockCh
 
 def _replace(file: Path, content: bytes) -> None:
     try:
-        # Write to the file that a link leads to: the link itself stays.
-        replace_file(file.resolve(), content)
+        replace_file(file, content)
     except OSError as error:
         raise StoreError(f"Cannot write {file}: {error.strerror or error}. It was not changed.") from error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels.errors import MissingPythonDependency, RequestError
+from kernels.support.written_paths import stay_inside
 
 if TYPE_CHECKING:
     from kernels.authoring.bench.report import Report, WorkloadOutcome
@@ -45,7 +46,7 @@ def check_plot(path: os.PathLike[str] | str) -> Path:
             f"`plot` is {os.fspath(path)!r}; expected a file name that ends in .svg, in a folder that exists."
         )
     check_matplotlib()
-    return place
+    return stay_inside(place)
 
 
 def check_matplotlib() -> None:
@@ -91,7 +92,7 @@ def draw_pages(report: Report, base: str, *, rasterized: bool = False) -> list[P
         for kind in ("svg", "png") if rasterized else ("svg",):
             place = Path("media", f"{base}_{page}.{kind}")
             place.parent.mkdir(parents=True, exist_ok=True)
-            _draw(report, place, ink, background)
+            _draw(report, stay_inside(place), ink, background)
             drawn.append(place)
     return drawn
 

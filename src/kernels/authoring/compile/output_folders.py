@@ -11,6 +11,7 @@ from kernels.authoring.compile.freshness import WORK_FOLDER
 from kernels.authoring.compile.sources.source_files import is_source
 from kernels.errors import RequestError
 from kernels.models.snapshot import BUILD_FOLDER
+from kernels.support.written_paths import stay_inside
 
 __all__ = ["output_folders"]
 
@@ -26,7 +27,7 @@ def output_folders(
         work_dir: The second. Default: `.kernels-build` in the first.
 
     Raises:
-        RequestError: A build would be among the sources, or the second folder is a link.
+        RequestError: A build would be among the sources, or a link leads out of the first folder.
     """
     out = Path(out_dir).absolute()
     real = Path(os.path.realpath(out))
@@ -37,6 +38,7 @@ def output_folders(
                 f"`out_dir` is {os.fspath(out_dir)!r}, a folder among the sources: its builds would be sources of the "
                 f"next build. Use {source.folder} itself, or a folder outside of it."
             )
+    stay_inside(out / BUILD_FOLDER, out)
     if work_dir is not None:
         return out, Path(work_dir).absolute()
     work = out / WORK_FOLDER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def install_variant(files: Path, variant_dir: Path, replaced: Path) -> None:
     """
     variant_dir.parent.mkdir(parents=True, exist_ok=True)
     try:
-        if variant_dir.exists():
+        if os.path.lexists(variant_dir):
             variant_dir.rename(replaced)
         files.rename(variant_dir)
     finally:

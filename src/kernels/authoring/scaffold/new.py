@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from kernels.authoring.scaffold.draft import draft_kernel
 from kernels.authoring.scaffold.render import render
 from kernels.errors import RequestError
+from kernels.support.written_paths import stay_inside
 
 __all__ = ["check_free", "new_kernel", "write_files"]
 
@@ -50,7 +51,7 @@ def new_kernel(
         ['benchmarks', 'build.toml', 'rms_norm_cpu']
     """
     draft = draft_kernel(name, backends=backends, noarch=noarch, license=license, repo_id=repo_id)
-    target = Path(os.path.realpath(draft.name if folder is None else folder))
+    target = stay_inside(draft.name if folder is None else folder)
     check_free(target)
     write_files(render(draft), target)
     return target

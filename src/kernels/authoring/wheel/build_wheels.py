@@ -22,6 +22,7 @@ from kernels.authoring.wheel.platform_tag import wheel_tag
 from kernels.errors import RequestError
 from kernels.models.snapshot import BUILD_FOLDER
 from kernels.support.formatting import format_value
+from kernels.support.written_paths import stay_inside
 
 __all__ = ["BuiltWheel", "build_wheels"]
 
@@ -102,7 +103,7 @@ def build_wheels(
     public = _public_version(builds, version)
     texts = (_description(builds), _licenses(workspace, root))
     planned: dict[str, tuple[BuiltWheel, dict[str, bytes | Path]]] = {}
-    to = root / "dist" if out is None else Path(os.path.abspath(out))
+    to = stay_inside(root / "dist", root) if out is None else Path(os.path.abspath(out))
     for name, each in chosen.items():
         wheel, files = _wheel(name, each, builds, public, local, to, *texts)
         other = planned.setdefault(wheel.path.name, (wheel, files))[0]

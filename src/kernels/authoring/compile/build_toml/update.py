@@ -12,6 +12,7 @@ from kernels.authoring.compile.build_toml.reader import parse_source, read_build
 from kernels.errors import BuildError
 from kernels.support.json_store import replace_file
 from kernels.support.toml import TomlFile, parse_toml
+from kernels.support.written_paths import stay_inside
 
 __all__ = ["update_build_toml"]
 
@@ -28,7 +29,8 @@ def update_build_toml(source_dir: os.PathLike[str] | str) -> bool:
         Whether the file was changed.
 
     Raises:
-        RequestError: The file is missing or not valid, or has no license, which edition 5 requires.
+        RequestError: The file is missing or not valid, is a link out of the folder, or has no license, which edition 5
+            requires.
         BuildError: `tomlkit` is not installed, or the file cannot be written.
 
     Example:
@@ -49,7 +51,7 @@ def update_build_toml(source_dir: os.PathLike[str] | str) -> bool:
         <BLANKLINE>
     """
     file = read_build_toml(source_dir)
-    path = file.path
+    path = stay_inside(file.path, source_dir)
     source = parse_source(file)
     if source.license is None:
         raise file.error(("general",), '`general.license` is missing; set an SPDX identifier such as "apache-2.0".')

@@ -20,6 +20,7 @@ from kernels.backends import Backend, all_backends
 from kernels.errors import RequestError
 from kernels.models.spdx import license_problem
 from kernels.support.files import open_regular
+from kernels.support.written_paths import stay_inside
 
 __all__ = ["Adopted", "adopt_kernel"]
 
@@ -102,7 +103,7 @@ def adopt_kernel(
         raise RequestError("`files` is empty; expected at least one file.")
     sources = [AdoptedSource(PurePosixPath(_plain(path)), _read(path)) for path in paths]
     name = _kernel_name(paths[0]) if name is None else name
-    target = Path(os.path.realpath(name if folder is None else folder))
+    target = stay_inside(name if folder is None else folder)
     found = _license(sources) if license is None else license
     options = {"license": _LICENSE if found is None else found, "repo_id": repo_id}
     if any(path.suffix == ".py" for path in paths):

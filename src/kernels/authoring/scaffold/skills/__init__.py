@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from kernels.errors import RequestError
+from kernels.support.written_paths import stay_inside
 
 __all__ = ["AGENTS", "DEFAULT_AGENT", "Skill", "add_skill", "agent_folder", "list_skills"]
 
@@ -65,10 +66,11 @@ def agent_folder(agent: str, root: Path) -> Path:
         root: A project's folder, or the user's home for all projects.
 
     Raises:
-        RequestError: The agent is not known.
+        RequestError: The agent is not known, or its folder is a link out of the project.
     """
     if agent not in AGENTS:
         raise RequestError(f"`--agent` is {agent!r}; expected one of {', '.join(AGENTS)}, or --to DIR.")
+    stay_inside(root / AGENTS[agent], root)
     return root / AGENTS[agent]
 
 
@@ -97,6 +99,8 @@ def add_skill(skill: Skill, to: os.PathLike[str] | str, *, force: bool = False) 
     folder = Path(to) / skill.name
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RequestError(f"{folder} is not a folder of its own; remove it, or give another one with --to.")
+    for name in skill.files:
+        stay_inside((folder / name).parent, folder)
     differing = [name for name, data in skill.files.items() if _found(folder / name) not in (None, data)]
     if differing and not force:
         raise RequestError(
