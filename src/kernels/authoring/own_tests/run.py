@@ -43,6 +43,12 @@ _MAX_NOTES = 3
 
 _PLUGIN = "kernels.authoring.own_tests.plugin"
 
+#: As `python -m pytest`, which would import modules of the current folder first.
+_PYTEST = (
+    "import sys; sys.path[:] = [path for path in sys.path if path]; "
+    "import runpy; runpy.run_module('pytest', run_name='__main__', alter_sys=True)"
+)
+
 
 def run_tests(
     folder: os.PathLike[str] | str,
@@ -115,7 +121,7 @@ def run_tests(
         mode = ["--import-mode=importlib"] if len(tests) > 1 else []
         # If all tests are skipped, the run passes: show the reasons.
         further = [*mode, *_with_tests(arguments or ("-rs",), path, tests)]
-        command = [sys.executable, "-m", "pytest", "-p", _PLUGIN, *further]
+        command = [sys.executable, "-c", _PYTEST, "-p", _PLUGIN, *further]
         process = subprocess.run(command, env=environment, stdout=stdout, check=False)  # `--pdb` reads stdin
     if process.returncode < 0:
         _explain_crash(workspace)

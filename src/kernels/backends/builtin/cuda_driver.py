@@ -23,6 +23,10 @@ __all__ = ["GPU", "DriverFacts", "look", "runtime_version", "visible"]
 
 _CHILD_SECONDS = 20
 
+#: The child finds modules where the parent does, and none in the folder that it happens to run in: `-m` looks there
+#: first, and Python 3.10 has no `PYTHONSAFEPATH`.
+_CHILD = f"import sys; sys.path[:] = sys.argv[2:]; import runpy; runpy.run_module({__name__!r}, run_name='__main__')"
+
 
 class GPU(NamedTuple):
     """One NVIDIA GPU: name, UUID ("GPU-…"), compute capability, bytes of memory."""
@@ -271,12 +275,10 @@ def _gpus_of(listed: Any) -> tuple[GPU, ...]:
 
 def _ask_child(question: str, notes: list[str]) -> Any:
     """The answer of a child process that may initialise CUDA, or None with a note."""
-    command = [sys.executable, "-m", __name__, question]
-    # The child finds this package where the parent did, and nothing in the folder it happens to run in.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-c", _CHILD, question, *filter(None, sys.path)]
     try:
         done = subprocess.run(
-            command, capture_output=True, timeout=_CHILD_SECONDS, check=True, env=environment, stdin=subprocess.DEVNULL
+            command, capture_output=True, timeout=_CHILD_SECONDS, check=True, stdin=subprocess.DEVNULL
         )
         answer = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:

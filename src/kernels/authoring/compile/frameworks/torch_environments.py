@@ -171,4 +171,5 @@ def _commands(wanted: WantedTorch, folder: Path) -> list[list[str]]:
             f"`torch` is '{wanted}'; for one that is built for {wanted.local}, install uv: pip install uv"
         )
     python = os.path.join(place, "Scripts" if os.name == "nt" else "bin", "python")
-    return [[sys.executable, "-m", "venv", place], [python, "-m", "pip", "install", requirement]]
+    # Isolated: without it, Python imports modules of the current folder first.
+    return [[sys.executable, "-I", "-m", "venv", place], [python, "-I", "-m", "pip", "install", requirement]]
