@@ -7,13 +7,14 @@ import threading
 from importlib.util import find_spec
 
 from hub_fixtures import hub, isolated_env, quick_retries
-from process_fixtures import brief_waits, new_process, no_secrets, on_the_processor
+from process_fixtures import brief_waits, each_environment, new_process, no_secrets, on_the_processor
 from s3_server import s3_environment, s3_server
 from torch_environments import older_torch
 from writable_hub import writable_hub
 
 __all__ = [
     "brief_waits",
+    "each_environment",
     "hub",
     "isolated_env",
     "new_process",

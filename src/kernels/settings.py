@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Verify",
     "backend_files",
-    "backend_sources",
     "cache_dir",
     "debug",
     "disabled_backends",
@@ -312,12 +311,6 @@ def tune_files() -> tuple[Path, ...]:
 def disabled_backends() -> frozenset[str]:
     """Backends that are not used (`KERNELS_DISABLE_BACKENDS`), by their names or those of their entry points."""
     return _names("KERNELS_DISABLE_BACKENDS")
-
-
-def backend_sources() -> tuple[str | None, ...]:
-    """The variables about backends, as they are set: when they change, backends are looked for again."""
-    get = os.environ.get
-    return get("KERNELS_BACKENDS_JSON"), get("KERNELS_VENDOR_PATH"), get("KERNELS_DISABLE_BACKENDS")
 
 
 # Trust

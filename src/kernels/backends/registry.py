@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from kernels.backends.deferred import DeferredBackend
 from kernels.backends.registration import BackendEntry, Origin, Problem
 from kernels.errors import RequestError
-from kernels.settings import backend_sources
 from kernels.support.formatting import did_you_mean, format_value
+from kernels.support.logs import logger
+from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
     from kernels.backends.base import Backend, BackendLike
@@ -39,6 +40,8 @@ __all__ = [
     "why_unknown",
     "would_override",
 ]
+
+_log = logger(__name__)
 
 #: What to try where a name may be that of a vendor's backend.
 MISSING_VENDOR = (
@@ -79,8 +82,8 @@ _state = _State({}, {})
 _discovery = threading.RLock()
 _looking = _Looking()
 
-#: The settings of the last complete search.
-_seen: object = None
+#: Whether backends were looked for, and all were found that there are.
+_looked = False
 
 #: Called with each backend that leaves.
 _leaving: list[Callable[[Backend], None]] = []
@@ -272,24 +275,29 @@ def registered() -> tuple[BackendEntry, ...]:
 
 
 def _discover() -> None:
-    """Look for backends before the first question is answered, and again when the settings have changed."""
-    global _seen
-    key = backend_sources()
+    """Look for backends before the first question is answered; what the environment says later is not looked at."""
+    global _looked
     # The built-in ones are registered first.
-    if key == _seen or _looking.now or not _state.registered:
+    if _looked or _looking.now or not _state.registered:
         return
     from kernels.backends.plugins.discovery import collect, register
 
     _looking.now = True
     try:
         # No lock is held: another thread may be importing one of these packages, and ask for backends there.
-        arrivals = collect(again=_seen is not None)
+        arrivals = collect()
         if _discovery.acquire(timeout=_WAIT_SECONDS):
             try:
-                if key != _seen and register(arrivals):
-                    _seen = key
+                _looked = _looked or register(arrivals)
             finally:
                 _discovery.release()
+        else:
+            warn_once(
+                _log,
+                f"Another thread has looked for backends for {_WAIT_SECONDS:g} seconds: this call knows only those "
+                "that are registered now, without the others of installed packages, KERNELS_BACKENDS_JSON and "
+                "KERNELS_VENDOR_PATH.",
+            )
     finally:
         _looking.now = False
 

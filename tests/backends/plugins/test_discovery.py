@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -13,8 +14,10 @@ from types import ModuleType
 
 import pytest
 from logged import logged, warned
+from vendor_folders import write_folder
 
 from kernels import backends, get_backend, list_backends
+from kernels.backends import registry
 from kernels.diagnosis import diagnose
 from kernels.errors import RequestError
 from kernels.resolver.target import Target
@@ -333,3 +336,47 @@ def test_a_package_whose_own_import_asks_first_joins_when_it_is_done(install: Ca
     importlib.import_module("acme_kernels")
     assert backends.entry_of("acme").origin.kind == "installed"
     assert not [each for each in diagnose().problems if "acme" in each.message]
+
+
+def test_a_thread_that_waited_too_long_for_backends_says_what_it_goes_on_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    meeting = sys.modules["acme_meeting"] = ModuleType("acme_meeting")
+    meeting.begun, meeting.go_on = threading.Event(), threading.Event()  # type: ignore[attr-defined]
+    folder = tmp_path / "_slow"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import acme_meeting\nacme_meeting.begun.set()\nacme_meeting.go_on.wait(20)\n")
+    monkeypatch.setenv("KERNELS_VENDOR_PATH", str(folder))
+    monkeypatch.setattr(registry, "_WAIT_SECONDS", 0.1)
+    looking = threading.Thread(target=list_backends, daemon=True)
+    looking.start()
+    assert meeting.begun.wait(20)  # type: ignore[attr-defined]
+    list_backends()
+    meeting.go_on.set()  # type: ignore[attr-defined]
+    looking.join(20)
+    del sys.modules["acme_meeting"]
+    assert "Another thread has looked for backends for 0.1 seconds: this call knows only those" in caplog.text
+
+
+def test_backends_are_looked_for_once_in_a_process(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    init = "from kernels import VendorInfo\nvendor_info = VendorInfo(vendor_name='acme', device_name='cpu')"
+    ops = "__all__ = ['silu']\ndef silu(self): return self * 0 + 7"
+    write_folder(tmp_path / "_acme", init=init, ops=ops)
+    program = (
+        "import os, torch\nfrom kernels import list_backends\n"
+        "from kernels.operators import active_ops, enable_vendor_ops\n"
+        "enabled = enable_vendor_ops('acme')\n"
+        "names = [each.name for each in list_backends()]\n"
+        "os.environ['KERNELS_DISABLE_BACKENDS'] = 'metal'\n"
+        "print(names == [each.name for each in list_backends()], [each.operator for each in active_ops()])\n"
+        "print(torch.nn.functional.silu(torch.ones(1)).item())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "KERNELS_VENDOR_PATH": str(tmp_path / "_acme")},
+    )
+    assert done.stdout == "True ['aten::silu']\n7.0\n", done.stderr

@@ -1,6 +1,6 @@
 """Backends that join without a call: installed packages, JSON files and vendor folders that the environment names.
 
-The registry looks for them at the first question, and again when the environment has changed. One that fails is a
+The registry looks for them at the first question, once in a process. One that fails is a
 `Problem`: it is reported, and every other backend works.
 """
 
@@ -17,7 +17,6 @@ from kernels.backends.plugins.entry_points import installed_backends, triton_poi
 from kernels.backends.registration import DeclarationError, Origin, OriginKind, Problem
 from kernels.errors import RequestError
 from kernels.support.formatting import format_error
-from kernels.support.installed import forget_entry_points
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
@@ -29,14 +28,8 @@ __all__ = ["collect", "register"]
 DISCOVERY_LOG = logger(__name__)
 
 
-def collect(*, again: bool = False) -> list[tuple[Any, Origin] | Problem | None]:
-    """Import the installed packages that offer backends; None is one whose import has not finished.
-
-    Args:
-        again: Whether this process has looked before: packages may have been installed since.
-    """
-    if again:
-        forget_entry_points()
+def collect() -> list[tuple[Any, Origin] | Problem | None]:
+    """Import the installed packages that offer backends; None is one whose import has not finished."""
     return [*installed_backends(settings.disabled_backends())]
 
 
