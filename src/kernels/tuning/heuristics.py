@@ -82,14 +82,14 @@ def _of_kernel(package: KernelPackage | None, path: Path) -> ModuleType | None:
 
 # Files that the user names are modules of no package.
 
-_lock = threading.RLock()
+_lock = threading.Lock()
 _modules: dict[Path, tuple[tuple[int, ...], ModuleType]] = {}
 
 
 def _renew() -> None:
     # A lock that another thread held during a fork would stay locked in the child.
     global _lock
-    _lock = threading.RLock()
+    _lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -97,12 +97,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def _of_user(path: Path) -> ModuleType:
-    with _lock:
-        identity = file_identity(path)
-        kept = _modules.get(path)
-        if kept is None or kept[0] != identity:
-            kept = _modules[path] = (identity, _imported(path))
-        return kept[1]
+    identity = file_identity(path)
+    kept = _modules.get(path)
+    if kept is None or kept[0] != identity:
+        # No lock is held while a user's file is imported: it may wait for the import of another thread, which waits for
+        # this file. Of two threads that import it at once, both use the module of the first that is done.
+        made = _imported(path)
+        with _lock:
+            kept = _modules.get(path)
+            if kept is None or kept[0] != identity:
+                kept = _modules[path] = (identity, made)
+    return kept[1]
 
 
 def _imported(path: Path) -> ModuleType:
