@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TypeVar
 
-import msgspec
-
 from kernels.backends.base import Backend, BackendProbe
 from kernels.backends.builtin import is_built_in
 from kernels.support.formatting import format_error, format_value
 from kernels.support.logs import logger
+from kernels.support.typed_json import convert_json
 from kernels.support.warn import warn_once
 
 __all__ = ["PROBE_SECONDS", "answer_within", "checked_probe", "probe_backend", "probe_backend_once"]
@@ -95,7 +94,7 @@ def checked_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendPr
     probe: object = answer_within(seconds, backend.probe, started=started)
     if not isinstance(probe, BackendProbe):
         raise TypeError(f"expected a BackendProbe, got {format_value(probe)}")
-    probe = msgspec.convert(asdict(probe), BackendProbe)
+    probe = convert_json(asdict(probe), BackendProbe)
     for device in probe.devices:
         if device.backend != backend.name:
             raise ValueError(f"expected devices of {backend.name}, got {format_value(device)}")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["decode_json"]
+__all__ = ["convert_json", "decode_json", "learn"]
 
 _T = TypeVar("_T")
 
@@ -45,9 +45,36 @@ def decode_json(data: bytes | str | msgspec.Raw, form: type[_T]) -> _T:
         >>> decode_json(b"[1, 2]", list[int])
         [1, 2]
     """
+    found: _T = _decoder(form).decode(data)
+    return found
+
+
+def convert_json(value: Any, form: type[_T]) -> _T:
+    """A value of a JSON document that was parsed already, in its type.
+
+    Args:
+        value: Dictionaries, lists and the like.
+        form: The type.
+
+    Raises:
+        msgspec.ValidationError: It is not of this type.
+
+    Example:
+        >>> convert_json([1, 2], list[int])
+        [1, 2]
+    """
+    learn(form)
+    return msgspec.convert(value, form)
+
+
+def learn(form: Any) -> None:
+    """Let msgspec learn a type, and those in it, before `msgspec.convert` uses it: it keeps that with the type."""
+    _decoder(form)
+
+
+def _decoder(form: type[_T]) -> msgspec.json.Decoder[_T]:
     decoder = _decoders.get(form)
     if decoder is None:
         with _guard:
             decoder = _decoders.setdefault(form, msgspec.json.Decoder(form))
-    found: _T = decoder.decode(data)
-    return found
+    return decoder

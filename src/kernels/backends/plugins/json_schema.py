@@ -23,6 +23,7 @@ from kernels.support.documents import load_json
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_text, format_value, nearest_name
 from kernels.support.logs import logger
+from kernels.support.typed_json import learn
 from kernels.support.warn import warn_once
 
 __all__ = [
@@ -272,6 +273,7 @@ def convert_declaration(name: str, fields: object, kind: type[Declaration] = Dec
     for field, value in fields.items() if isinstance(fields, dict) else ():
         if value is None:
             raise ValueError(f"expected a value, got null - at `$.{name}.{field}`")
+    learn(kind)
     # A structure with the name as its only field: paths begin with it.
     one = msgspec.defstruct("_One", [("backend", kind)], rename={"backend": name})
     declaration: Declaration = getattr(msgspec.convert({name: fields}, one), "backend")  # noqa: B009
