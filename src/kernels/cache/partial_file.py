@@ -163,15 +163,14 @@ def take_over(begun: Path, path: Path) -> FileIO | None:
     if not begun.name.endswith(GIVEN_UP) or sys.platform == "win32":
         return None
     try:
-        os.rename(begun, path)  # of several processes, one succeeds
-        opened = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b", buffering=0)
+        opened = os.fdopen(os.open(begun, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), "r+b", buffering=0)
     except OSError:
         return None
     facts = os.fstat(opened.fileno())
     own = facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
     if stat.S_ISREG(facts.st_mode) and own and facts.st_nlink == 1:
-        return opened
+        with suppress(OSError):
+            os.rename(begun, path)  # of several processes, one succeeds
+            return opened
     opened.close()
-    with suppress(OSError):
-        os.rename(path, begun)
     return None

@@ -78,10 +78,13 @@ class RepoStore(RepoRecords):
 
     def commits(self) -> list[str]:
         """The commits with a snapshot, the one last modified first."""
-        with suppress(OSError):
-            found = [path for path in (self.folder / "snapshots").iterdir() if is_commit(path.name) and path.is_dir()]
-            return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
-        return []
+        found = []
+        with suppress(OSError), os.scandir(self.folder / "snapshots") as entries:
+            for entry in entries:
+                with suppress(OSError):  # `prune` removes it
+                    if is_commit(entry.name) and entry.is_dir():
+                        found.append((entry.stat().st_mtime, entry.name))
+        return [name for _, name in sorted(found, reverse=True)]
 
     def listing(self, commit: str) -> tuple[RepoFile, ...]:
         """The files in the snapshot of a commit, for a cache that another tool filled."""

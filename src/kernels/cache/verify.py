@@ -69,10 +69,14 @@ def verify_contents(
 def _check(commit: CachedCommit, repair: bool) -> VerifiedCommit:
     store = commit.store
     lists = [files for _, files in listings(store, commit.commit)]
-    files = lists[0] if lists else store.listing(commit.commit)
+    # A mirror lists some of the builds that the Hub lists, so a file counts that any of them lists.
+    listed = dict.fromkeys(file for files in lists or [store.listing(commit.commit)] for file in files)
     root = store.snapshot(commit.commit)
-    here = [file for file in files if os.path.lexists(root / file.path)]
-    changed = changed_files(root, here)
+    here = [file for file in listed if os.path.lexists(root / file.path)]
+    wrong = changed_files(root, here)
+    right = {file.path: file for file in here if file not in wrong}
+    changed = [*{file.path: file for file in wrong if file.path not in right}.values()]
+    files = tuple(({file.path: file for file in listed} | right).values())
     unlisted = _unlisted(commit, files) if lists else []
     digest = [] if changed or unlisted else list(_wrong_digests(commit, files))
     repair = repair and all(is_below(root, path) for path in (*(file.path for file in changed), *unlisted))
@@ -86,7 +90,7 @@ def _check(commit: CachedCommit, repair: bool) -> VerifiedCommit:
                 os.unlink(root / path)
     return VerifiedCommit(
         commit,
-        len(here),
+        len({file.path for file in here}),
         bool(lists),
         tuple(file.path for file in changed),
         tuple(unlisted),

@@ -407,6 +407,12 @@ class CachedSource(Source):
                 # A `prune` that runs now may not have seen the new links, and removes their contents.
                 with exclusively(store.lock(CLEARING)):
                     pass
+            gone = store.missing(snapshot.commit, files)
+            if gone:
+                raise StoreError(
+                    f"{store.snapshot(snapshot.commit) / gone[0].path} was removed by another process each time it was "
+                    f"downloaded ({_CLEARED_TRIES} times). Try again when no `kernels cache prune` runs."
+                )
             _log.info(
                 "%s: build %s of commit %s was fetched from %s: %d bytes in %.1f s",
                 *(snapshot.repo_id, variant, snapshot.commit[:12], self.endpoint),
