@@ -6,8 +6,11 @@ import copy
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -22,10 +25,12 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils import get_session
 
 from kernels import errors, get_kernel, has_kernel, install_kernel
 from kernels.errors import KernelsError
-from kernels.sources.hub_exceptions import combined
+from kernels.sources.hub_exceptions import combined, kept_answer
+from kernels.support.concurrency import Cancelled, check_cancelled, side_by_side
 
 TOKEN = "hf_" + "t0ken" * 7
 
@@ -156,3 +161,32 @@ def test_a_program_without_huggingface_hub_does_not_import_it_for_an_error(tmp_p
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "RepositoryNotFound False False\n", done.stderr
+
+
+def test_work_that_is_cancelled_while_a_refusal_is_read_ends_as_cancelled() -> None:
+    reading, ended = threading.Event(), []
+    http: Any = sys.modules[type(get_session()).__module__.partition(".")[0]]
+    request = http.Request("GET", "https://hub.example/api")
+
+    def body() -> Iterator[bytes]:
+        yield b"a"
+        reading.set()
+        with suppress(Cancelled):
+            while True:
+                check_cancelled()
+                time.sleep(0.01)
+        yield b"b"
+
+    def work(number: int) -> None:
+        if number:
+            assert reading.wait(20)
+            raise ValueError("the other piece of work failed")
+        try:
+            kept_answer(http.Response(403, headers={"Content-Length": "2"}, content=body(), request=request))
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    with pytest.raises(ValueError, match="the other piece"):
+        side_by_side(work, [0, 1], at_once=2, name="test")
+    assert ended == [Cancelled]

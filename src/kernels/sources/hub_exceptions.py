@@ -6,7 +6,6 @@ names of those in `kernels.errors`, which a traceback then shows and a program c
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from huggingface_hub.errors import (
@@ -21,6 +20,7 @@ from huggingface_hub.errors import (
 from kernels import errors
 from kernels.errors import KernelsError
 from kernels.sources.response_body import read_body
+from kernels.support.concurrency import Cancelled
 from kernels.support.text import one_line
 
 __all__ = ["combined", "kept_answer", "without_secrets"]
@@ -131,9 +131,13 @@ def kept_answer(response: Any) -> Any:
         response: The answer, of httpx or httpx2, with an unread body.
     """
     body = b""
-    with suppress(Exception):  # the refusal is clear without it
+    try:
         if int(response.headers.get("Content-Length", _MAX_BODY + 1)) <= _MAX_BODY:
             body = read_body(response, _MAX_BODY, _BODY_SECONDS)
+    except Cancelled:
+        raise
+    except Exception:  # noqa: BLE001 - the refusal is clear without it
+        body = b""
     return without_secrets(response, body)
 
 

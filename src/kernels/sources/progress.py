@@ -127,15 +127,15 @@ class _SharedBar:
                 if self._bar is not None:
                     self._bar.update(more)
 
-        self._begin(name, size)
         try:
+            self._begin(name, size)
             yield arrived
         finally:
             self._end(name)
 
     def _begin(self, name: str, size: int) -> None:
         with self._guard:
-            self._names.append(name)
+            self._names.append(name)  # `_end` removes it, also where no bar can be made
             if self._bar is None:
                 self._bar = _bar(size)
                 self._timer = threading.Timer(_DELAY_SECONDS, self._show)
