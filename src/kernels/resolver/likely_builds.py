@@ -39,6 +39,7 @@ class LikelyBuilds:
         self._guard = threading.Lock()  # kernels that are planned side by side may have one build
         self._begun: dict[SnapshotKey, dict[str, SpeculativeFetch | None]] = {}
         self._timer: threading.Timer | None = None
+        self._dropped = threading.Event()
 
     def expect(self, found: FoundSnapshot, variant: str, *, signed: bool) -> None:
         """Request the files of the build that is now the likeliest of a snapshot, with its metadata; drop another one.
@@ -50,7 +51,7 @@ class LikelyBuilds:
         """
         self.settle(found, variant)
         with self._guard:
-            if found.key not in self._begun and len(self._begun) >= _MOST_SNAPSHOTS:
+            if self._dropped.is_set() or (found.key not in self._begun and len(self._begun) >= _MOST_SNAPSHOTS):
                 return
             begun = self._begun.setdefault(found.key, {})
             if variant in begun or len(begun) == _MOST or not metadata_bytes(found.snapshot, variant):
@@ -58,26 +59,35 @@ class LikelyBuilds:
             begun[variant] = None
         names = (METADATA_FILE, BUNDLE_FILE) if signed else (METADATA_FILE,)
         read = [f"{BUILD_FOLDER}/{variant}/{name}" for name in names]
-        begun[variant] = found.source.fetch_speculatively(found.snapshot, variant, read)
+        ahead = found.source.fetch_speculatively(found.snapshot, variant, read)
+        with self._guard:
+            begun[variant] = ahead
+            late = self._dropped.is_set()
+        if late and ahead is not None:  # the call ended, or waited too long, meanwhile: the build's lock is let go
+            ahead.drop()
 
     def settle(self, found: FoundSnapshot, variant: str | None) -> None:
         """Drop what was requested of a snapshot, but for the build to use, if any."""
-        for name, ahead in list(self._begun.get(found.key, {}).items()):
+        with self._guard:
+            begun = list(self._begun.get(found.key, {}).items())
+        for name, ahead in begun:
             if name != variant and ahead is not None:
                 ahead.drop()
 
     def limit_wait(self) -> None:
         """From now on, what is not fetched soon is dropped: dependencies are planned first, which may take long."""
-        if self._timer is None:
-            self._timer = threading.Timer(_WAIT_SECONDS, self._drop)
-            self._timer.daemon = True
-            self._timer.start()
+        with self._guard:
+            if self._timer is None and not self._dropped.is_set():
+                self._timer = threading.Timer(_WAIT_SECONDS, self._drop)
+                self._timer.daemon = True
+                self._timer.start()
 
     def _drop(self) -> None:
-        for begun in list(self._begun.values()):
-            for ahead in list(begun.values()):
-                if ahead is not None:
-                    ahead.drop()
+        with self._guard:
+            self._dropped.set()
+            begun = [ahead for each in self._begun.values() for ahead in each.values() if ahead is not None]
+        for ahead in begun:
+            ahead.drop()
 
     def __enter__(self) -> LikelyBuilds:
         return self
@@ -85,6 +95,6 @@ class LikelyBuilds:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._drop()
         if self._timer is not None:
             self._timer.cancel()
-        self._drop()
