@@ -219,6 +219,20 @@ def test_all_ranks_of_a_job_use_the_source_that_the_first_one_used(monkeypatch: 
         plan_tree(context(back, Named("hub", {"acme/relu": {"v2": kernel()}})), RELU)
 
 
+def test_a_rank_that_cannot_ask_the_source_of_the_others_takes_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    store: dict[str, str] = {}
+
+    def agree(key: str, ask: Any) -> str:
+        return store[key] if key in store else store.setdefault(key, ask())
+
+    monkeypatch.setattr("kernels.support.distributed.agree", agree)
+    mirror, hub = (Named(name, {"acme/relu": kernel()}) for name in ("mirror", "hub"))
+    assert plan_tree(context(mirror, hub), RELU).root.source is mirror
+    away = Named("mirror", {}, error=HubUnavailable("mirror is away"))
+    with pytest.raises(KernelsError, match=r"\nAnother process of this job took it from mirror\."):
+        plan_tree(context(away, hub), RELU)
+
+
 def test_an_answer_that_is_no_answer_of_the_source_is_used_last() -> None:
     one, other = Named("one", {}), Named("other", {})
     answer, passed = ask_in_order([one, other], lambda each: each.name, question=None, preliminary="one".__eq__)

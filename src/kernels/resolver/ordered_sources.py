@@ -153,8 +153,11 @@ def ask_in_order(
     chosen = int(distributed.agree(key, lambda: str(first(passed))))
     if chosen not in known:
         other = KernelsError("Another process of this job took it from a later source.")
-        first([PassedOver(each, other) for each in sources[:chosen]])
-    return known[chosen] if chosen in known else known[max(known)]
+        try:
+            known[chosen] = ask(sources[chosen]), tuple(PassedOver(each, other) for each in sources[:chosen])
+        except KernelsError as error:  # from another source, the processes would load different builds
+            raise error.reworded(f"{error}\nAnother process of this job took it from {sources[chosen].name}.") from None
+    return known[chosen]
 
 
 def with_passed(error: _Error, passed: Sequence[PassedOver]) -> _Error:
