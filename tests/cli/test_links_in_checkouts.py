@@ -17,9 +17,14 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="links need a privilege 
 
 Run = Callable[..., Any]
 
-BUILD_TOML = (
-    '[general]\nname = "twice"\nversion = 1\nlicense = "MIT"\nedition = {}\nbackends = ["cpu"]\n[torch-noarch]\n'
-)
+BUILD_TOML = """[general]
+name = "twice"
+version = 1
+license = "MIT"
+edition = {}
+backends = ["cpu"]
+[torch-noarch]
+"""
 
 
 @pytest.fixture

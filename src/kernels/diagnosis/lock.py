@@ -24,7 +24,7 @@ def check_lock() -> Findings:
         named = settings.lock_file()
         path = lock_path(AT_A_TERMINAL)
     except LockError as error:
-        found.problem(str(error), "Give this user the right to read it.")
+        found.problem(str(error), "Give this user the right to read it, or name a lockfile with KERNELS_LOCKFILE.")
     except RequestError:
         pass  # reported with the variables
     lock = None
