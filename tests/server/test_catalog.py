@@ -112,12 +112,22 @@ def test_an_unchanged_file_is_hashed_once(root: Path, monkeypatch: pytest.Monkey
     assert len(hashed) == len(set(hashed)) == 4
 
 
-def test_a_sub_folder_named_like_a_commit_is_that_commit(root: Path) -> None:
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    make_repo(root, REPO, revision=commit)
+def test_a_sub_folder_named_like_a_commit_is_that_commit_if_it_has_its_content(root: Path) -> None:
     catalog = Catalog(root)
-    assert list(catalog.branches(REPO)) == ["v1"]
-    assert catalog.commit(REPO, commit).id == commit
+    kept = catalog.commit(REPO, "v1").id
+    (root / REPO / "v1").rename(root / REPO / kept)
+    make_repo(root, REPO, seed="newer")
+    forged = "0123456789abcdef0123456789abcdef01234567"
+    make_repo(root, REPO, revision=forged)
+    for fresh in (catalog, Catalog(root)):
+        assert list(fresh.branches(REPO)) == ["v1"]
+        assert fresh.commit(REPO, kept).id == kept
+        with pytest.raises(RevisionNotFound):
+            fresh.commit(REPO, forged)
+    (root / REPO / kept / "build/torch-cpu/layers.py").write_text("x = 1\n")
+    for fresh in (catalog, Catalog(root)):
+        with pytest.raises(RevisionNotFound):
+            fresh.commit(REPO, kept)
 
 
 def test_files_and_hidden_folders_are_no_branches(root: Path) -> None:

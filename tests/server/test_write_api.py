@@ -7,6 +7,7 @@ import json
 import os
 import re
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, co
 from huggingface_hub.errors import HfHubHTTPError, RemoteEntryNotFoundError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from kernels.errors import RequestError
+from kernels.errors import RequestError, RevisionNotFound
 from kernels.server import Catalog, HubServer, changes
 from kernels.server.changes import RepositoryChange, Writer
 from kernels.server.snapshot import File, blob_oid
@@ -195,6 +196,113 @@ def test_a_pull_request_leaves_the_branch_and_can_be_read(api: HfApi, repo: str)
     assert _paths(api, "refs/pr/1") == ["y.py"]
     refs = api.list_repo_refs(REPO, repo_type="kernel", include_pull_requests=True).pull_requests
     assert [ref.ref for ref in refs or []] == ["refs/pr/1", "refs/pr/2"]
+
+
+def _everything(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+ODD_REVISIONS = [
+    "", "HEAD", "refs", "refs/heads", "refs/heads/", "refs/tags/v1", "refs/heads/refs/heads/1", "refs/heads/refs/pr/1",
+    "heads/1", "refs/pr", "refs/pr/", "refs/pr/0", "refs/pr/01", "refs/pr/9", "refs/pr/1/x", "refs/pr/\uff11",
+    "refs/pr/+1", ".pulls", ".pulls/1", "../relu/v1", "v1/../1", "V1", "\uff561", "v\u00b9", "v1\0", "v1 ", "%76%31",
+    "%2e%2e", "refs/heads/{kept}", "refs/heads/{upper}", "{upper}", "{kept}0", "{kept}/x", "{kept}", "0" * 40, "0" * 64,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("revision", ODD_REVISIONS)
+def test_an_odd_revision_changes_nothing(api: HfApi, repo: str, ask: Ask, server: HubServer, revision: str) -> None:
+    kept = _commit(api, _add("x.py", b"1")).oid
+    api.create_branch(REPO, branch="1", revision="v1", repo_type="kernel")  # of the same content, and so commit
+    _commit(api, _add("y.py", b"2"), revision="v1")
+    _commit(api, _add("x.py", b"another"), revision="1", create_pr=True)
+    before = _everything(server.catalog.root / REPO)
+    named = revision.format(kept=kept, upper=kept.upper())
+    url = urllib.parse.quote(named, safe="")
+    body = _ndjson(("file", {"path": "x.py", "content": "evil"}))
+    for query in ("", "?create_pr=1"):
+        status, answer = ask(f"/api/kernels/{REPO}/commit/{url}{query}", body)
+        assert (status, bool(answer["error"])) == (400 if named in (kept, "0" * 40, "0" * 64) else 404, True)
+    assert _everything(server.catalog.root / REPO) == before
+    for folder in (server.catalog.root, server.catalog):
+        content = Catalog(folder) if isinstance(folder, Path) else folder
+        assert content.commit(REPO, kept).files["x.py"].source.read_bytes() == b"1"
+    if named not in (kept, f"{kept}/x"):
+        with pytest.raises(HfHubHTTPError, match="404"):
+            api.kernel_info(REPO, revision=named)
+
+
+@pytest.mark.parametrize("name", ["{upper}", "{mixed}", "{kept}", "\ufb00" * 20, "refs", "refs/heads/x", ""])
+def test_no_branch_has_a_name_that_can_be_taken_for_a_commit(api: HfApi, repo: str, ask: Ask, name: str) -> None:
+    kept = _commit(api, _add("x.py", b"1")).oid
+    mixed = kept[:20] + kept[20:].upper()
+    branch = urllib.parse.quote(name.format(kept=kept, upper=kept.upper(), mixed=mixed), safe="")
+    assert ask(f"/api/kernels/{REPO}/branch/{branch}", {})[0] == 400
+
+
+@pytest.mark.parametrize("name", ["0" * 39, "0" * 41, "A" * 41, "HEAD", "heads", "\u00e9", "v1+cu128"])
+def test_a_branch_with_any_other_name_is_written_and_read(api: HfApi, repo: str, name: str) -> None:
+    api.create_branch(REPO, branch=name, repo_type="kernel")
+    for revision in (name, f"refs/heads/{name}"):
+        assert _commit(api, _add(f"{revision[:1]}.py", b"1"), revision=revision).oid
+        assert f"{revision[:1]}.py" in _paths(api, revision)
+    assert _paths(api) == []
+
+
+def test_a_file_that_is_edited_in_place_changes_its_branch_only(api: HfApi, repo: str, server: HubServer) -> None:
+    first = _commit(api, _add("_x.so", LIBRARY), _add("x.py", b"1")).oid
+    _commit(api, _add("y.py", b"2"))
+    api.create_branch(REPO, branch="v2", revision="v1", repo_type="kernel")
+    _commit(api, _add("z.py", b"3"), create_pr=True)
+    other = LIBRARY[::-1]
+    for path, content in (("_x.so", other), ("x.py", b"9")):
+        with (server.catalog.root / REPO / "v1" / path).open("r+b") as file:
+            file.write(content)
+    for revision, library, source in (
+        (first, LIBRARY, b"1"), ("v2", LIBRARY, b"1"), ("refs/pr/1", LIBRARY, b"1"), ("v1", other, b"9"),
+    ):  # fmt: skip
+        for path, content in (("_x.so", library), ("x.py", source)):
+            found = api.hf_hub_download(REPO, path, repo_type="kernel", revision=revision)
+            assert Path(found).read_bytes() == content, (revision, path)
+    # The good library, uploaded again: what the Hub has of it is not what the branch has now.
+    _commit(api, _add("_x.so", LIBRARY))
+    assert (server.catalog.root / REPO / "v1" / "_x.so").read_bytes() == LIBRARY
+
+
+@pytest.mark.parametrize(
+    "changed", [LIBRARY[::-1], b"\0" * len(LIBRARY), LIBRARY[:-1]], ids=["edited", "zeros", "short"]
+)
+def test_an_uploaded_object_that_was_changed_is_sent_again(
+    api: HfApi, repo: str, ask: Ask, server: HubServer, changed: bytes
+) -> None:
+    sha256 = hashlib.sha256(LIBRARY).hexdigest()
+    assert ask(_address(ask, LIBRARY), LIBRARY, method="PUT")[0] == 200
+    (server.catalog.root / ".incoming" / sha256).write_bytes(changed)
+    body = _ndjson(("lfsFile", {"path": "_x.so", "oid": sha256, "algo": "sha256", "size": len(LIBRARY)}))
+    status, answer = ask(f"/api/kernels/{REPO}/commit/v1", body)
+    assert (status, "was not uploaded" in answer["error"]) == (400, True)
+    _commit(api, _add("_x.so", LIBRARY))
+    assert (server.catalog.root / REPO / "v1" / "_x.so").read_bytes() == LIBRARY
+
+
+def test_a_branch_that_is_edited_during_a_commit_is_not_kept_as_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / REPO / "v1").mkdir(parents=True)
+    catalog = Catalog(tmp_path)
+    writer = Writer(catalog)
+    first = writer.commit(REPO, "v1", RepositoryChange({"a.py": b"1"}))[0].id
+    exchange = changes._exchange
+
+    def late(staging: Path, target: Path) -> None:
+        (target / "a.py").write_bytes(b"edited")
+        exchange(staging, target)
+
+    monkeypatch.setattr(changes, "_exchange", late)
+    writer.commit(REPO, "v1", RepositoryChange({"b.py": b"2"}))
+    assert sorted(path.name for path in (tmp_path / REPO).iterdir()) == ["v1"]
+    with pytest.raises(RevisionNotFound):
+        catalog.commit(REPO, first)
 
 
 def test_a_private_repository_is_there_only_with_the_token(api: HfApi, server: HubServer) -> None:

@@ -1,9 +1,9 @@
 """The publishers, repositories, branches and commits in a folder of repositories.
 
 The layout is `<root>/<org>/<name>/<branch>/…`: one sub-folder for each version (`v1`) or other branch (`main`), which
-holds all of its files. A sub-folder named like a commit id is that commit. Pull requests are in `.pulls/<number>`. A
-file `.private` hides a repository from clients without a token. Every call reads the disk, so a changed file is a new
-commit at the next request; only hashes are cached.
+holds all of its files. A sub-folder named like a commit id is that commit, as long as it has the content of that id.
+Pull requests are in `.pulls/<number>`. A file `.private` hides a repository from clients without a token. Every call
+reads the disk, so a changed file is a new commit at the next request; only hashes are cached.
 
 A repository with a record of `kernels download --to` is read-only: its branches are the commits of the Hub that it was
 downloaded from, under their own ids, with the builds that were downloaded.
@@ -22,21 +22,19 @@ from kernels.errors import InvalidRepository, RepositoryNotFound, RequestError, 
 from kernels.models.requirement import check_revision, is_commit, is_repo_id
 from kernels.models.snapshot import BUILD_FOLDER, RepoFile
 from kernels.server.listings import FileRow, FolderListing, Listings
+from kernels.server.revision import PULLS, is_pull_number, parse_revision
 from kernels.server.scan import complete_builds, make_commit, scan_folder
 from kernels.server.snapshot import Commit
 from kernels.sources.folder_record import FolderRecord, FolderRecords
 
-__all__ = ["PRIVATE", "PULLS", "Catalog", "Publisher"]
+__all__ = ["PRIVATE", "Catalog", "Publisher"]
 
-#: The mark of a private repository, and the folder of pull requests: names that no branch can have.
+#: The mark of a private repository: a name that no branch can have.
 PRIVATE = ".private"
-PULLS = ".pulls"
 
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)")
 # How often a folder is scanned again if files vanish meanwhile.
 _ATTEMPTS = 5
-
-_PULL = re.compile(r"refs/pr/([1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True)
@@ -206,23 +204,25 @@ class Catalog:
         if (record := self.download_record(repo_id)) is not None:
             return self._recorded_commit(repo_id, record, folder, revision)
         names = self._branch_names(folder)
-        pull = _PULL.fullmatch(revision or "")
-        if pull is not None and self._inside(folder / PULLS / pull[1]):
-            return self._commit(repo_id, folder / PULLS / pull[1])
-        branch = _default(names) if revision is None else revision.removeprefix("refs/heads/")
-        if branch in names or (branch is not None and is_commit(branch) and self._inside(folder / branch)):
-            return self._commit(repo_id, folder / branch)
-        if branch is not None and is_commit(branch):
+        asked = parse_revision((_default(names) or "main") if revision is None else revision)
+        there = self._inside(folder / asked.folder) if asked.kind != "branch" or asked.name in names else None
+        if there is not None:
+            found = self._commit(repo_id, folder / asked.folder)
+            # The folder of an earlier commit may have been changed by hand.
+            if asked.kind != "commit" or found.id == asked.name:
+                return found
+        if asked.kind == "commit":
             # First where the commit was last seen: a client requests one commit many times in a row.
             pulls = [f"{PULLS}/{number}" for number in self._pull_numbers(folder)]
-            for name in sorted([*names, *pulls], key=lambda name: not self._was_at(folder / name, branch)):
+            for name in sorted([*names, *pulls], key=lambda name: not self._was_at(folder / name, asked.name)):
                 head = self._commit(repo_id, folder / name)
-                if head.id == branch:
+                if head.id == asked.name:
                     return head
-            if self._inside(folder / branch):  # it was a head until a moment ago
-                return self._commit(repo_id, folder / branch)
+            if there is None and self._inside(folder / asked.name):  # it was a head until a moment ago
+                return self.commit(repo_id, revision, kind=kind)
         raise RevisionNotFound(
-            f"{repo_id} has no revision {revision or 'main'!r}; it has: {', '.join(names) or 'none'}."
+            f"{repo_id} has no revision {'main' if revision is None else revision!r}; it has: "
+            f"{', '.join(names) or 'none'}."
         )
 
     def known(self, repo_id: str, commit: str, *, kind: str = "kernel") -> Commit | None:
@@ -264,8 +264,8 @@ class Catalog:
         return folder
 
     def _recorded_commit(self, repo_id: str, record: FolderRecord, folder: Path, revision: str | None) -> Commit:
-        branch = _default(sorted(record.branches)) if revision is None else revision.removeprefix("refs/heads/")
-        commit = record.branches.get(branch or "", branch or "")
+        asked = parse_revision((_default(sorted(record.branches)) or "") if revision is None else revision)
+        commit = asked.name if asked.kind == "commit" else record.branches.get(asked.name, "")
         if commit not in record.files or not self._inside(folder / commit):
             there = ", ".join([*record.branches, *record.files])
             raise RevisionNotFound(f"{repo_id} has no revision {revision or 'main'!r}; it has: {there or 'none'}.")
@@ -282,7 +282,7 @@ class Catalog:
     def _pull_numbers(self, folder: Path) -> list[int]:
         pulls = self._inside(folder / PULLS)
         names = [] if pulls is None else [path.name for path in pulls.iterdir() if path.is_dir()]
-        return sorted(int(name) for name in names if _PULL.fullmatch(f"refs/pr/{name}"))
+        return sorted(int(name) for name in names if is_pull_number(name))
 
     def _inside(self, path: Path) -> Path | None:
         """The folder that a path leads to through links; None if it is not a folder, or outside the root."""

@@ -20,8 +20,9 @@ from threading import Lock
 from kernels.errors import KernelsError, RequestError
 from kernels.models.requirement import check_repo_id, check_revision, is_commit
 from kernels.models.snapshot import MAX_FILES
-from kernels.server.catalog import PRIVATE, PULLS, Catalog
-from kernels.server.scan import is_served
+from kernels.server.catalog import PRIVATE, Catalog
+from kernels.server.revision import PULLS, parse_revision
+from kernels.server.scan import is_served, scan_folder
 from kernels.server.snapshot import Commit
 
 __all__ = ["Conflict", "MissingPath", "RepositoryChange", "Writer", "check_path"]
@@ -84,7 +85,8 @@ class Writer:
         """Make a branch with the files of the revision `start`: by default those of `main`, if it exists."""
         check_revision(branch)
         long = len(branch.encode()) > _MAX_NAME
-        if "/" in branch or "\\" in branch or is_commit(branch) or branch == "refs" or long:
+        # Without case: the file system may ignore it.
+        if "/" in branch or "\\" in branch or is_commit(branch.casefold()) or branch == "refs" or long:
             raise RequestError(
                 f"`branch` is {branch[:200]!r}; expected a name without slashes, of at most {_MAX_NAME} bytes, that is "
                 "not a commit id."
@@ -109,15 +111,15 @@ class Writer:
             The commit, and the number of the pull request that was opened.
         """
         folder = self._writable(repo_id)
-        revision = revision.removeprefix("refs/heads/")
-        if is_commit(revision):
+        changed = parse_revision(revision)
+        if changed.kind == "commit":
             raise RequestError(f"`revision` is the commit {revision!r}; expected a branch.")
         with self._changing(repo_id):
             before = self._catalog.commit(repo_id, revision)
             if change.parent not in (None, before.id):
                 raise Conflict(f"{revision} of {repo_id} is at {before.id}; expected {change.parent}.")
             files = self._changed(before, change)
-            target = folder / PULLS / revision.rpartition("/")[2] if "/" in revision else folder / revision
+            target = folder / changed.folder
             number = None
             with _staging(folder) as staging:
                 _lay_out(staging, files)
@@ -128,8 +130,16 @@ class Writer:
                 else:
                     with self._catalog.locked(target):
                         _exchange(staging, target)
-                        _keep(staging, folder / before.id, before)
+                        if self._is_at(staging, before):
+                            _keep(staging, folder / before.id)
             return self._catalog.commit(repo_id, revision if number is None else f"refs/pr/{number}"), number
+
+    def _is_at(self, replaced: Path, commit: Commit) -> bool:
+        """Whether a replaced branch still has the files of its commit, is not empty and not a link."""
+        if replaced.is_symlink() or not commit.files:
+            return False
+        rows = scan_folder(replaced, self._catalog.root, bytecode=self._catalog.bytecode)
+        return {row[0]: row[2:] for row in rows} == {path: file.seen for path, file in commit.files.items()}
 
     def _writable(self, repo_id: str) -> Path:
         folder = self._catalog.repository(repo_id)
@@ -222,10 +232,8 @@ def _lay_out(staging: Path, files: Mapping[str, bytes | Path]) -> None:
             made.add(target.parent)
         if isinstance(content, bytes):
             target.write_bytes(content)
-            continue
-        try:
-            os.link(content, target)  # no copy of unchanged files
-        except OSError:  # another file system, or one without hard links
+        else:
+            # No link: a file that is edited in place in a branch must not change in earlier commits.
             shutil.copy2(content, target)
 
 
@@ -257,7 +265,7 @@ def _exchange(staging: Path, target: Path) -> None:
     aside.rename(staging)
 
 
-def _keep(replaced: Path, target: Path, commit: Commit) -> None:
-    """Keep the old state of a branch under its commit's id, unless it is a link or has no files."""
-    if commit.files and not replaced.is_symlink() and not os.path.lexists(target):
+def _keep(replaced: Path, target: Path) -> None:
+    """Keep the old state of a branch under its commit's id."""
+    if not os.path.lexists(target):
         replaced.rename(target)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kernels.errors import InvalidRepository
-from kernels.models.requirement import is_commit
 from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, RepoFile, is_bytecode
 from kernels.server.listings import FileRow, FolderListing
 from kernels.server.snapshot import Commit, File, blob_oid, take_snapshot
@@ -85,12 +84,15 @@ def make_commit(
     record: Mapping[str, RepoFile] | None,
     cached: FolderListing | None,
 ) -> Commit:
-    """The commit of scanned files; hashes of unchanged files come from the cache."""
+    """The commit of scanned files; hashes of unchanged files come from the cache.
+
+    With a download record, its id is the folder's name: the record says which files the commit of the other Hub has.
+    """
     before = {} if cached is None else {row[1:]: cached.commit.files[row[0]] for row in cached.rows}
     files = [_file(row, before.get(row[1:]), None if record is None else record[row[0]]) for row in rows]
     newest = max((row[2] for row in rows), default=0)
     commit = take_snapshot(repo_id, files, datetime.fromtimestamp(newest / 1e9, timezone.utc))
-    return replace(commit, id=folder.name) if is_commit(folder.name) else commit
+    return commit if record is None else replace(commit, id=folder.name)
 
 
 def _file(row: FileRow, before: File | None, listed: RepoFile | None) -> File:
