@@ -12,10 +12,14 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import IO, BinaryIO
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+
+from kernels.errors import StoreError
+from kernels.trust.digest import sha256_file
 
 __all__ = ["MAX_OBJECT_BYTES", "LfsObjects", "is_sha256"]
 
@@ -25,7 +29,7 @@ MAX_OBJECT_BYTES = 16 * 2**30
 #: Seconds for which an upload URL is valid, as on the public Hub.
 _URL_SECONDS = 12 * 3600
 
-#: Seconds after which an object, or a part of one, is deleted. A commit that uses it has its own link to it.
+#: Seconds after which an object, or a part of one, is deleted. A commit that uses it has its own copy.
 _KEPT_SECONDS = 24 * 3600
 
 #: The slowest upload, in bytes a second after the first minute: 100 MB in three hours.
@@ -49,13 +53,20 @@ class LfsObjects:
         # A client sends no token with an upload: a URL is signed for one object, and valid until the server ends.
         self._secret = secrets.token_bytes(32)
         self._uploads: dict[Path, int] = {}
+        self._lock = Lock()
 
     def find(self, sha256: str, size: int | None = None) -> Path | None:
-        """The file of an object, or None if it was not uploaded, or does not have the given size (bytes)."""
+        """The file of an object, or None if it was not uploaded, or does not have the given size (bytes).
+
+        An object that no longer has its content, as the disk was full or someone changed it, is not there.
+        """
         path = self.folder / sha256
         if not is_sha256(sha256) or not path.is_file() or (size is not None and path.stat().st_size != size):
             return None
-        return path
+        try:
+            return path if sha256_file(path) == sha256 else None
+        except StoreError:  # deleted meanwhile
+            return None
 
     def scratch(self) -> IO[bytes]:
         """An unnamed temporary file on the disk of the repositories."""
@@ -108,13 +119,14 @@ class LfsObjects:
 
     def _begin(self, size: int) -> tuple[BinaryIO, Path]:
         self._prepare()
-        sizes = list(self._uploads.values())
-        if len(sizes) >= _MAX_PARTS:
-            raise HTTPException(503, "There are too many uploads; try again later.", _RETRY)
-        if shutil.disk_usage(self.folder).free < size + sum(sizes) + _LEFT_FREE:
-            raise HTTPException(503, "The server's disk has no room for an object of that size.", _RETRY)
-        handle, name = tempfile.mkstemp(prefix="part-", dir=self.folder)
-        self._uploads[Path(name)] = size
+        with self._lock:  # uploads that begin together must not pass the limits together
+            sizes = list(self._uploads.values())
+            if len(sizes) >= _MAX_PARTS:
+                raise HTTPException(503, "There are too many uploads; try again later.", _RETRY)
+            if shutil.disk_usage(self.folder).free < size + sum(sizes) + _LEFT_FREE:
+                raise HTTPException(503, "The server's disk has no room for an object of that size.", _RETRY)
+            handle, name = tempfile.mkstemp(prefix="part-", dir=self.folder)
+            self._uploads[Path(name)] = size
         return open(handle, "wb"), Path(name)
 
     def _finish(self, file: BinaryIO, part: Path, sha256: str) -> None:
