@@ -8,6 +8,8 @@ import http.client
 import json
 import logging
 import os
+import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -720,6 +722,32 @@ def test_an_upload_is_bounded_in_number_and_by_the_disk(server: HubServer, monke
     assert send(server.port, request("PUT", href, data))[0] == 503
 
 
+def test_uploads_that_begin_together_do_not_pass_the_limit_together(
+    server: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"\x7fELF"
+    wanted = {"operation": "upload", "objects": [{"oid": hashlib.sha256(data).hexdigest(), "size": len(data)}]}
+    answer = send(server.port, written(_BATCH, json.dumps(wanted).encode()))
+    href = json.loads(answer[2])["objects"][0]["actions"]["upload"]["href"].removeprefix(server.url)
+    both, usage = threading.Barrier(2), shutil.disk_usage
+
+    def slowly(path: Path) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # two that begin together meet here
+        return usage(path)
+
+    monkeypatch.setattr("kernels.server.lfs_objects.shutil.disk_usage", slowly)
+    monkeypatch.setattr("kernels.server.lfs_objects._MAX_PARTS", 1)
+    with connected(server.port) as one, connected(server.port) as other:
+        for connection in (one, other):
+            connection.sendall(request("PUT", href, data[:-1], Content_Length=str(len(data))))
+        (refused,) = select.select([one, other], [], [], 20)[0]
+        assert answer_to(refused)[0] == 503
+        accepted = other if refused is one else one
+        accepted.sendall(data[-1:])
+        assert answer_to(accepted)[0] == 200
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Who is told what
 # ---------------------------------------------------------------------------------------------------------------------
@@ -764,6 +792,8 @@ def test_an_organization_counts_what_one_may_see(root: Path, server: HubServer) 
     writer.create_repository("secret/hidden", private=True)
     (root / "acme" / "dangling").mkdir()
     (root / "acme" / "dangling" / ".private").symlink_to("nowhere")
+    (root / "acme" / "outside").symlink_to(root.parent)
+    (root / "acme" / "no--repository").mkdir()
 
     def overview(name: str, **headers: str) -> tuple[int, int | None]:
         status, _, body = get(server.port, f"/api/organizations/{name}/overview", **headers)

@@ -96,7 +96,7 @@ class Catalog:
         folder = self._inside(self.root / name)
         if folder is None:
             return None
-        found = _subfolders(folder)
+        found = [each for each in self._folders(folder) if is_repo_id(f"{name}/{each}")]
         names = [each for each in found if private or not self.private(f"{name}/{each}")]
         if found and not names:
             return None
