@@ -199,13 +199,13 @@ READS: dict[str, tuple[bytes, set[int]]] = {
         ]
     },
     **{
-        f"Host: {host}": (request("GET", INFO, Host=host), {200, 400})
+        f"Host: {host}": (request("GET", INFO, Host=host), {400, 421} if host else {200})
         for host in ["", "evil.test", "[", "[::1", "a:b:c", "evil.test/x?y#z", "\xe9", "evil@test", "e" * 3000]
     },
     "two hosts": (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", {400}),
     "no host": (b"GET / HTTP/1.1\r\n\r\n", {400}),
     "not HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20 + b"\r\n\r\n", {400}),
-    "another version": (b"GET / HTTP/9.9\r\nHost: a\r\n\r\n", {400, 404}),
+    "another version": (b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n", {400, 404}),
     "an absolute target": (request("GET", "http://evil.test" + INFO), {200, 404}),
     "no target": (request("GET", ""), {400}),
     "a method": (request("BREW" * 500, INFO), {400, 405}),
@@ -213,7 +213,7 @@ READS: dict[str, tuple[bytes, set[int]]] = {
     "OPTIONS": (request("OPTIONS", "*"), {400, 404, 405}),
     "a websocket": (request("GET", INFO, Upgrade="websocket", Connection="Upgrade", Sec_WebSocket_Key="x"), {200, 400}),
     "HTTP/2": (request("GET", INFO, Upgrade="h2c", Connection="Upgrade, HTTP2-Settings"), {200, 400}),
-    "a folded header": (b"GET / HTTP/1.1\r\nHost: a\r\n b\r\nX: y\r\n z\r\n\r\n", {400, 404}),
+    "a folded header": (b"GET / HTTP/1.1\r\nHost: a\r\n b\r\nX: y\r\n z\r\n\r\n", {400, 421}),
     "a NUL in a header": (request("GET", INFO, X="a\0b"), {200, 400}),
     "a length of 5,000 digits": (request("POST", PATHS, b"", Content_Length="9" * 5000), {400, 413}),
     "a negative length": (request("POST", PATHS, b"", Content_Length="-1"), {400}),
@@ -776,14 +776,64 @@ _FORWARDED = {
     ],
     ids=lambda sent: sent[1][-30:],
 )
-def test_no_address_comes_from_the_request(server: HubServer, sent: tuple[str, str, bytes | None]) -> None:
+def test_no_address_comes_from_the_request(root: Path, sent: tuple[str, str, bytes | None]) -> None:
     method, target, body = sent
     headers = {**_FORWARDED, "Authorization": f"Bearer {TOKEN}"}
-    _, found, content = send(server.port, request(method, target, body, **headers))
+    with HubServer(root, host="0.0.0.0", token=TOKEN, writable=True) as server:
+        status, found, content = send(server.port, request(method, target, body, **headers))
+    assert status != 421
     assert "evil" not in json.dumps(found)
     assert b"evil.test" not in content
     for value in (found.get("link"), content.decode()):
-        assert value is None or "http" not in value or server.url in value
+        assert value is None or "http" not in value or f"http://127.0.0.1:{server.port}" in value
+
+
+@pytest.mark.parametrize("target", ["/", "/index.html", "/catalog/-/list.js", INFO, FILE, "/api/whoami-v2", "/absent"])
+@pytest.mark.parametrize(
+    ("host", "answered"),
+    [
+        ("localhost:{port}", True), ("127.0.0.1:{port}", True), ("LOCALHOST", True), ("localhost:9000", True),
+        ("[::1]:9000", True), ("hub.example", True), ("Hub.Example:443", True), ("", True),
+        ("evil.example:{port}", False), ("evil.example", False), ("localhost.evil.example", False),
+        ("evil.hub.example", False), ("hub.example.evil", False), ("localhost@evil.example", False),
+        ("evil.example:127.0.0.1", False), ("[::1].evil.example", False), ("[::2]", False),
+        ("127.0.0.1.evil.example", False),
+    ],
+)  # fmt: skip
+def test_no_website_reads_a_hub_of_this_machine_by_its_own_name(
+    root: Path, target: str, host: str, answered: bool
+) -> None:
+    with HubServer(root, token=TOKEN, public_url="https://hub.example:8443/kernels") as server:
+        status, _, body = get(server.port, target, Host=host.format(port=server.port), Accept="text/html")
+    assert (status != 421) is answered
+    assert answered or b"--public-url" in body
+    assert answered or b"relu" not in body
+
+
+def test_a_hub_on_every_network_is_used_by_any_name(root: Path) -> None:
+    with HubServer(root, host="0.0.0.0") as server:
+        assert get(server.port, FILE, Host="build-machine.example:9000")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "headers", "status"),
+    [
+        (FILE, {}, 200), (FILE, {"Range": "bytes=0-3"}, 206), (FILE, {"Range": "bytes=99999-"}, 416),
+        (f"/kernels/{REPO}/resolve/v1/{LFS}", {}, 302), ("lfs", {}, 200),
+        (f"/kernels/{REPO}/resolve/v1/absent.html", {}, 404), (f"/kernels/{REPO}/resolve/v9/x", {}, 404),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_browser_runs_nothing_that_a_repository_contains(
+    shared_server: HubServer, target: str, headers: dict[str, str], status: int, method: str
+) -> None:
+    port = shared_server.port
+    if target == "lfs":
+        target = get(port, f"/kernels/{REPO}/resolve/v1/{LFS}")[1]["location"]
+    code, found, _ = send(port, request(method, target, **headers), method)
+    assert code == status
+    assert found["x-content-type-options"] == "nosniff"
+    assert found["content-security-policy"] == "sandbox"
 
 
 def test_an_organization_counts_what_one_may_see(root: Path, server: HubServer) -> None:

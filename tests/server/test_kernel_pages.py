@@ -53,6 +53,8 @@ def test_what_a_page_names_is_served_with_its_type_and_a_policy(served: TestHub)
         assert status == 200, path
         assert headers["content-security-policy"] == f"{POLICY}; frame-ancestors 'none'"
         assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert path in assets() or "Authorization" in headers["vary"]
         kind = {"js": "text/javascript", "css": "text/css"}.get(path.rpartition(".")[2], "text/html")
         assert headers["content-type"].startswith(kind)
 

@@ -37,7 +37,7 @@ def root(tmp_path: Path, isolated_env: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @contextmanager
 def proxy(behind: int, prefix: str = "") -> Iterator[int]:
-    """What a reverse proxy does: take a prefix away, and name itself to the server behind it, at a port."""
+    """What a reverse proxy does, as nginx by default: take a prefix away, and send the address that it connects to."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -48,7 +48,7 @@ def proxy(behind: int, prefix: str = "") -> Iterator[int]:
                 self.send_error(404, "not below the prefix")
                 return
             upstream = http.client.HTTPConnection("127.0.0.1", behind, timeout=30)
-            headers = {**dict(self.headers.items()), "Host": "behind.invalid", "Connection": "close"}
+            headers = {**dict(self.headers.items()), "Host": f"127.0.0.1:{behind}", "Connection": "close"}
             upstream.request(self.command, self.path.removeprefix(prefix), body or None, headers)
             answer = upstream.getresponse()
             self.send_response(answer.status)

@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlencode
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -28,9 +29,9 @@ from starlette.routing import Route
 from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
 from kernels.models.requirement import is_commit
 from kernels.server.catalog import Catalog, Publisher
-from kernels.server.file_response import OpenFileResponse
+from kernels.server.file_response import INERT, OpenFileResponse
 from kernels.server.kernel_pages import KernelPages, page_routes
-from kernels.server.own_urls import absolute, location
+from kernels.server.own_urls import OwnNames, absolute, location
 from kernels.server.request_bodies import Bodies, Refusal
 from kernels.server.snapshot import Commit, File, Folder
 from kernels.server.write_api import WriteApi, is_authorized, write_routes
@@ -60,7 +61,12 @@ _KINDS = {"kernels": "kernel", "models": "model"}
 
 
 def create_app(
-    catalog: Catalog, *, token: str | None = None, writable: bool = False, public_url: str | None = None
+    catalog: Catalog,
+    *,
+    token: str | None = None,
+    writable: bool = False,
+    public_url: str | None = None,
+    local: bool = False,
 ) -> Starlette:
     """The ASGI application that serves a catalog.
 
@@ -70,6 +76,8 @@ def create_app(
         writable: Whether clients with the token may write.
         public_url: Where clients reach it, for the addresses in answers; None for the address that a client connected
             to, or a name of it in `state.names` or `localhost`. No other `Host` is used, nor is `X-Forwarded-…`.
+        local: Whether only this machine reaches it: then it answers only requests for these names, so that no other
+            website can read it in a browser of this machine.
 
     Returns:
         An application for any ASGI server, such as uvicorn.
@@ -101,6 +109,7 @@ def create_app(
             HTTPException: _http_error,
             Exception: _internal_error,
         },
+        middleware=[Middleware(OwnNames, refuse=partial(_error, 421, None))] if local else [],
     )
     app.router.redirect_slashes = False  # it would redirect to the request's `Host`
     app.state.catalog = catalog
@@ -274,7 +283,8 @@ def _resolve(request: Request) -> Response:
     if opened is not None:
         return OpenFileResponse(request, opened, {"X-Repo-Commit": commit.id, "ETag": f'"{file.oid}"'})
     target = location(request, f"/lfs/{kind}s/{repo_id}/{commit.id}/{file.sha256}/{path}")
-    return Response(status_code=302, headers=_lfs_headers(commit, file) | {"ETag": f'"{file.oid}"', "Location": target})
+    headers = _lfs_headers(commit, file) | INERT | {"ETag": f'"{file.oid}"', "Location": target}
+    return Response(status_code=302, headers=headers)
 
 
 def _lfs_content(request: Request) -> Response:
@@ -368,7 +378,7 @@ def _error(status: int, code: str | None, message: str, headers: dict[str, str] 
     escaped = message.encode("ascii", "backslashreplace").decode()
     line = "".join(character if character.isprintable() else " " for character in escaped)[:_MAX_HEADER_MESSAGE]
     extra = {"X-Error-Message": line} if code is None else {"X-Error-Code": code, "X-Error-Message": line}
-    return Refusal({"error": message}, status_code=status, headers=extra | (headers or {}))
+    return Refusal({"error": message}, status_code=status, headers=INERT | extra | (headers or {}))
 
 
 def _entry_not_found(repo_id: str, commit: Commit, path: str) -> Response:

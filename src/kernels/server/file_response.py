@@ -15,7 +15,10 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["OpenFileResponse"]
+__all__ = ["INERT", "OpenFileResponse"]
+
+#: A browser neither guesses a type for what a repository contains, nor runs it as part of this Hub.
+INERT = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
 
 _CHUNK = 256 * 1024
 
@@ -35,6 +38,7 @@ class OpenFileResponse(StreamingResponse):
             "Content-Length": str(end - start),
             "Accept-Ranges": "bytes",
             "Last-Modified": modified,
+            **INERT,
             **headers,
         }
         if code != 200:

@@ -43,10 +43,12 @@ _TYPES = {"css": "text/css", "js": "text/javascript"}
 #: Requests for pages at once; the threads that answer are few, and clients of the Hub need them.
 _AT_ONCE = 4
 
-#: A page may be in no frame; what a page says of itself, it cannot say of that.
+#: A page may be in no frame, and no other website may read the list of kernels by including it as a script; a page
+#: cannot say that of itself.
 _HEADERS = {
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
@@ -155,7 +157,7 @@ def _list_file(request: Request) -> Response:
     pages = _pages(request)
     with pages.answering():
         content = pages.entries(private=is_authorized(request)).to_bytes()
-    return Response(content, media_type="text/javascript", headers=_HEADERS)
+    return Response(content, media_type="text/javascript", headers={**_HEADERS, "Vary": "Authorization"})
 
 
 def _asset(request: Request) -> Response:

@@ -1,18 +1,56 @@
-"""The server's own addresses, for answers. A request's `Host` header is never trusted."""
+"""The server's own addresses, for answers, and the names that it answers to. A request's `Host` is never trusted."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from urllib.parse import quote, urlsplit
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernels.errors import RequestError
 from kernels.support.env_values import url_in
 
-__all__ = ["absolute", "check_public_url", "location"]
+__all__ = ["OwnNames", "absolute", "check_public_url", "location"]
+
+#: The names of this machine for itself.
+_LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+_PORT = re.compile(r":[0-9]*$")
+
+
+class OwnNames:
+    """Middleware: requests for another host are refused.
+
+    A website can make its name an address of this machine (DNS rebinding): a browser then lets it read the answers. A
+    request without a host comes from no browser.
+
+    Args:
+        app: The application, with `state.names` and `state.public_url`.
+        refuse: Makes the answer of a message.
+    """
+
+    def __init__(self, app: ASGIApp, refuse: Callable[[str], Response]) -> None:
+        self._app = app
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = Headers(scope=scope).get("Host", "")
+        state = scope["app"].state
+        public = _PORT.sub("", urlsplit(state.public_url or "").netloc)
+        if not host or _PORT.sub("", host).lower() in {*_LOCAL, *state.names, public.lower()}:
+            await self._app(scope, receive, send)
+            return
+        message = (
+            f"`Host` is {host[:80]!r}; expected localhost, 127.0.0.1 or the host of the Hub's --public-url, as the Hub "
+            "listens on this machine alone"
+        )
+        await self._refuse(message)(scope, receive, send)
 
 
 def check_public_url(value: str) -> str:

@@ -101,7 +101,9 @@ class HubServer:
         self.port = port
         self.public_url = None if public_url is None else check_public_url(public_url)
         self.limits = limits or ConnectionLimits()
-        self._hub = create_app(self.catalog, token=token, writable=writable, public_url=self.public_url)
+        self._hub = create_app(
+            self.catalog, token=token, writable=writable, public_url=self.public_url, local=self.is_local
+        )
         if ":" not in host:
             self._hub.state.names.add(host.lower())
         self._app: ASGIApp = self._hub if wrap is None else wrap(self._hub)
