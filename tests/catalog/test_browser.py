@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 from chromium import NEEDS_CHROMIUM, browser
+from hub import make_repo
 from mirror_tree import MirrorTree, StaticServer
 
 from kernels.catalog import write_catalog
@@ -22,6 +27,7 @@ from kernels.models.metadata import Metadata
 from kernels.models.mirror import MIRROR_FILE, MirroredRepository, MirrorIndex, MirrorPublisher
 from kernels.resolver.selection import resolve
 from kernels.resolver.target import Target
+from kernels.server import HubServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -380,3 +386,65 @@ def test_without_scripts_the_pages_can_be_read(browser: Browser, server: StaticS
     assert page.locator("#target-form").is_hidden()
     assert page.locator(".chip").first.is_visible()
     context.close()
+
+
+def test_the_address_of_a_link_is_one_word_of_the_command_to_copy(browser: Browser, root: Path) -> None:
+    # Python's own web server finds the page at this address, too.
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=root))
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    context, found = visit(browser, f"http://127.0.0.1:{server.server_port}")
+    chosen = "$(touch$IFS'x');x%2f.."
+    command = found.open(f"{chosen}/{KERNEL}").inner_text("#from-here-code")
+    context.close()
+    server.shutdown()
+    server.server_close()
+    done = subprocess.run(["sh", "-c", f'{command}\nprintf %s "$KERNELS_HUB"'], stdout=subprocess.PIPE, text=True)
+    assert done.stdout == f"{found.url}/{chosen}"
+    assert found.wrong == []
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubServer]:
+    files = {"README.md": "A fast ReLU.\n"}
+    make_repo(tmp_path / "hub", "acme/relu", revision="main", variants=["torch-cpu"], files=files)
+    with HubServer(tmp_path / "hub", token="hf_secret") as found:
+        yield found
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_pages_of_a_hub_work_with_their_buttons(browser: Browser, hub: HubServer, host: str) -> None:
+    context, found = visit(browser, f"http://{host}:{hub.port}", permissions=["clipboard-read", "clipboard-write"])
+    page = found.open("")
+    page.fill("#search", "relu")
+    page.locator("#found", has_text="1 kernel").wait_for()
+    page.locator("#list a").click()
+    page.select_option("#target-choice", index=1)
+    page.locator("#verdict", has_text="would be loaded").wait_for()
+    for button, copied in zip(
+        page.locator(".copy button").all(),
+        (
+            "from kernels import get_kernel\n\nkernel = get_kernel(\"acme/relu\", revision='main')",
+            "export KERNELS_HUB=",
+        ),
+        strict=True,
+    ):
+        button.click()
+        button.filter(has_text="Copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()").startswith(copied)
+    context.close()
+    assert found.wrong == []
+
+
+def test_another_website_cannot_read_the_list_of_a_hub(browser: Browser, hub: HubServer, tmp_path: Path) -> None:
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "index.html").write_text(
+        "<script>seen = []; kernelsCatalog = (found) => seen.push(found)</script>"
+        f"<script src='{hub.url}/catalog/-/list.js'></script>"
+        f"<script src='{hub.url}/kernels/acme/relu/resolve/main/README.md'></script>"
+    )
+    with StaticServer(tmp_path / "evil") as website:
+        context, found = visit(browser, website.url)
+        page = found.open("index.html")
+        assert page.evaluate("seen") == []
+        context.close()
+    assert len([each for each in found.wrong if "ERR_BLOCKED" in each]) >= 1

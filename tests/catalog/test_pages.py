@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -60,6 +61,25 @@ def test_a_page_may_do_nothing_but_show_itself(tree: MirrorTree) -> None:
     assert not re.search(r"<script(?! src=)|<style|\son\w+=|\sstyle=|javascript:", html)
     own = re.findall(r'(?:src|rel="stylesheet" href)="([^"]+)"', html)
     assert own == [f"../../../{path}" for path in assets()]
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        "main", 'v1"+str(__import__("os").system("id"))+"', "v1'+str(print(1))+'", "v1\"'+print(1)+'\"", "it's", "${x}",
+        "v1\u034f\u180b", "<b>&amp;", "\U0001f4a9",
+    ],
+)  # fmt: skip
+def test_the_code_to_copy_asks_for_the_branch_and_does_nothing_else(branch: str) -> None:
+    kernel = ShownKernel("acme/relu", (ShownVersion(branch, "0" * 40),))
+    (code,) = re.findall(r"<pre[^>]* data-copy><code>(.*?)</code>", kernel_page(kernel)[0].decode(), re.DOTALL)
+    imported, called = ast.parse(unescape(code)).body
+    assert ast.unparse(imported) == "from kernels import get_kernel"
+    assert isinstance(called, ast.Assign)
+    assert isinstance(called.value, ast.Call)
+    assert ast.unparse(called.value.func) == "get_kernel"
+    values = [*called.value.args, *(each.value for each in called.value.keywords)]
+    assert [ast.literal_eval(each) for each in values] == ["acme/relu", branch]
 
 
 UGLY = '"><script>alert(1)</script>\u202e\x1b[31m{{ 7*7 }}{% x %}'

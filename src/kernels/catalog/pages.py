@@ -195,6 +195,7 @@ def _environment() -> Environment:
         "day": format_day,
         "facts": build_facts,
         "backend": backend_label,
+        "python": repr,
         "trusted_html": _trusted_html,
         "web": _is_web,
         "short": _shortened,

@@ -12,7 +12,7 @@ import typer
 
 from kernels.cli._confirm import confirm_removal
 from kernels.cli._output import format_size, print_error, print_json, print_line, print_note, print_table
-from kernels.support.formatting import plural
+from kernels.support.formatting import plural, shell_word
 
 if TYPE_CHECKING:
     from kernels.mirror.stores.base import WriteStore
@@ -63,7 +63,7 @@ def verify(url: str, repositories: Sequence[str], policy: Path | None, as_json: 
     for each in report.problems:
         print_error(f"{each.path}: {each.problem}")
     if not as_json and report.problems:
-        where = url if writable is not None else "MIRROR"
+        where = shell_word(url) if writable is not None else "MIRROR"
         print_note(
             "Documents that cannot be used are written anew, and archives are sent again, by: "
             f"kernels mirror {where} --repo REPO --repair (of a commit that no branch is at: with --revision COMMIT)"

@@ -17,7 +17,7 @@ from kernels.cli._arguments import (
     require_no_version,
 )
 from kernels.cli._output import count_failed, print_json, print_line, print_note, print_table
-from kernels.support.formatting import plural
+from kernels.support.formatting import plural, shell_word
 from kernels.support.text import clean
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ def _print_stripped(
     if not changed and not left:
         print_line("The Python sources have nothing that their backends forbid.")
     elif changed and write:
-        print_line(f"Changed {plural(len(changed), 'file')}: run kernels build {folder}, and check again.")
+        print_line(f"Changed {plural(len(changed), 'file')}: run kernels build {shell_word(folder)}, and check again.")
     elif changed:
-        print_line(f"Nothing was changed; kernels check {folder} --fix changes {plural(len(changed), 'file')}.")
+        print_line(
+            f"Nothing was changed; kernels check {shell_word(folder)} --fix changes {plural(len(changed), 'file')}."
+        )

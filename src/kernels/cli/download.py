@@ -19,7 +19,7 @@ from kernels.cli._arguments import (
 )
 from kernels.cli._output import describe_error, format_size, print_error, print_json, print_line, print_table
 from kernels.cli._progress import download_progress
-from kernels.support.formatting import plural
+from kernels.support.formatting import plural, shell_word
 
 if TYPE_CHECKING:
     from kernels.operations.download import Downloads
@@ -117,7 +117,7 @@ def _kernels_or_lock(what: list[str], lockfile: Path | None) -> tuple[list[str],
     project = project.parent if project.name == PROJECT_FILE else project
     lock = lockfile or project / LOCK_FILE
     if not lock.is_file():
-        raise LockFileNotFound(f"{lock} does not exist. Write it with: kernels lock {project}")
+        raise LockFileNotFound(f"{lock} does not exist. Write it with: kernels lock {shell_word(project)}")
     return [], lock
 
 
@@ -135,7 +135,7 @@ def _warn_unpinned(lock: Path) -> None:
         warn_once(
             logger(__name__),
             f"{file} depends on {', '.join(map(str, missing))}, which {lock} does not pin and which is not downloaded. "
-            f"Lock it first: kernels lock {lock.parent}",
+            f"Lock it first: kernels lock {shell_word(lock.parent)}",
         )
 
 

@@ -9,6 +9,7 @@ import typer
 
 from kernels.cli._output import print_line
 from kernels.errors import RequestError
+from kernels.support.formatting import shell_word
 from kernels.support.text import clean
 
 __all__ = ["init"]
@@ -70,7 +71,7 @@ def init(
         made = adopt_kernel(sources, name, out, backends=names, license=license, repo_id=repo_id)
         folder, notes = made.folder, made.notes
         if strip_sources(folder):
-            command = f"kernels check {out or name or folder.name} --diff"
+            command = f"kernels check {shell_word(out or name or folder.name)} --diff"
             notes += (f"the file has lines that its backends forbid; `{command}` shows them",)
     elif name is None:
         raise RequestError("`NAME` is missing; expected a name such as rms-norm, or --from FILE.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernels.cli._arguments import AsJson, Repository
 from kernels.cli._output import print_json, print_table
 from kernels.errors import RequestError
+from kernels.support.formatting import shell_word
 
 __all__ = ["versions"]
 
@@ -20,7 +21,9 @@ def versions(repo: Repository, as_json: AsJson = False) -> None:
     from kernels.operations import info
 
     if info.is_path(repo):
-        raise RequestError(f"{repo} is a folder, which has one version only; `kernels info {repo}` describes it.")
+        raise RequestError(
+            f"{repo} is a folder, which has one version only; `kernels info {shell_word(repo)}` describes it."
+        )
     found = info.repository_versions(repo)
     if as_json:
         print_json(found)

@@ -37,7 +37,7 @@ from kernels.resolver.selection import Ranking, Resolution
 from kernels.resolver.target import Target
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
-from kernels.support.formatting import format_names
+from kernels.support.formatting import format_names, shell_word
 from kernels.support.logs import logger
 from kernels.support.text import clean, one_line
 from kernels.support.warn import warn_once
@@ -360,13 +360,13 @@ def how_to_mirror(choice: BuildChoice, target: Target) -> str | None:
         return None
     found, repo_id, endpoint = choice.found, choice.snapshot.repo_id, choice.source.endpoint or ""
     if endpoint.startswith("file:"):  # perhaps a carried folder: its origin is not reached from here
-        commit = "" if found.lock is not None else f" --revision {choice.snapshot.commit}"
+        commit = "" if found.lock is not None else f" --revision {shell_word(choice.snapshot.commit)}"
         where = " in the project, and" if found.lock is not None else ""
         add = f"kernels download {repo_id}{commit} --target '{target}' --to DIR"
         return f"To add it,{where} where its origin can be reached: {add}"
     # What is read over http(s) is written somewhere else: a bucket, a folder of the web server.
     web = endpoint.startswith(("http://", "https://"))
-    place, where = ("MIRROR", ", with the address where it is written") if web else (endpoint, "")
+    place, where = ("MIRROR", ", with the address where it is written") if web else (shell_word(endpoint), "")
     return f"To add it to the mirror{where}: kernels mirror {place} --repo {repo_id} --target '{target}'"
 
 

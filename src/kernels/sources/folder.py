@@ -17,6 +17,7 @@ from kernels.sources.base import Moved, Source
 from kernels.sources.folder_record import FolderRecord, FolderRecords, plain_files
 from kernels.sources.hub_errors import of_hub
 from kernels.support.files import FileTooLarge, read_bounded
+from kernels.support.formatting import shell_word
 from kernels.trust.digest import changed_files, content_mismatch
 from kernels.trust.publishers import PublisherTrust
 
@@ -290,7 +291,7 @@ class PathSource(Source):
 
     def advice(self, repo_id: str, target: str) -> str:
         """How to build the kernel."""
-        return f"Build it: kernels build {self.path}"
+        return f"Build it: kernels build {shell_word(self.path)}"
 
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of the variant."""
@@ -368,12 +369,13 @@ def _find_builds(path: Path) -> tuple[Path, str | None]:
         return path, None
     if any((folder / "build.toml").is_file() for folder in (path, *path.iterdir())):
         raise RepositoryNotFound(
-            f"{path} has the sources of a kernel (build.toml) and no builds. Build them: kernels build {path}"
+            f"{path} has the sources of a kernel (build.toml) and no builds. Build them: "
+            f"kernels build {shell_word(path)}"
         )
     if (path / "mirror.json").is_file():
         raise RepositoryNotFound(
-            f"{path} is a mirror: name a repository, and the mirror in KERNELS_HUB={path}. "
-            f"To verify all of it: kernels mirror {path} --verify"
+            f"{path} is a mirror: name a repository, and the mirror in KERNELS_HUB={shell_word(path)}. "
+            f"To verify all of it: kernels mirror {shell_word(path)} --verify"
         )
     moved = f" It has a {STATUS_FILE}: the repository has moved." if (path / STATUS_FILE).is_file() else ""
     raise RepositoryNotFound(

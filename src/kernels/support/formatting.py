@@ -20,6 +20,7 @@ __all__ = [
     "format_value",
     "nearest_name",
     "plural",
+    "shell_word",
     "wrong_type",
 ]
 
@@ -129,6 +130,18 @@ def wrong_type(argument: str, expected: str, value: object) -> TypeError:
         "`version`: expected an int, got 'x' (str)."
     """
     return TypeError(f"`{argument}`: expected {expected}, got {format_value(value)} ({type(value).__name__}).")
+
+
+def shell_word(value: object) -> str:
+    """A value as one word of a command that a reader copies: names and paths may have characters of the shell.
+
+    Example:
+        >>> shell_word("org/relu"), shell_word("v1;ls")
+        ('org/relu', "'v1;ls'")
+    """
+    import shlex  # where there is a message
+
+    return shlex.quote(str(value))
 
 
 def plural(count: int, noun: str) -> str:

@@ -15,6 +15,7 @@ from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, is_bytecode
 from kernels.resolver.variant import Variant, parse_variant
 from kernels.support.files import FileTooLarge, open_regular, read_bounded
+from kernels.support.formatting import shell_word
 
 __all__ = [
     "MAX_FILES",
@@ -104,7 +105,7 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
         if workspace is None or workspace.folder == folder:
             raise RepositoryNotFound(
                 f"{os.fspath(path)} has a kernel's sources (build.toml) but no builds; make them with `kernels build "
-                f"{os.fspath(path)}`."
+                f"{shell_word(os.fspath(path))}`."
             )
         builds = workspace.folder / BUILD_FOLDER
     inside = _folders(builds if builds.is_dir() else folder)
@@ -112,8 +113,9 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
         return inside
     if (folder / "mirror.json").is_file():
         raise RepositoryNotFound(
-            f"{os.fspath(path)} is a mirror: name a repository, and the mirror in KERNELS_HUB={os.fspath(path)}. "
-            f"To verify all of it: kernels mirror {os.fspath(path)} --verify"
+            f"{os.fspath(path)} is a mirror: name a repository, and the mirror in "
+            f"KERNELS_HUB={shell_word(os.fspath(path))}. "
+            f"To verify all of it: kernels mirror {shell_word(os.fspath(path))} --verify"
         )
     raise RepositoryNotFound(
         f"{os.fspath(path)} has no builds: it is not a variant such as torch-cpu, nor a folder of variants."

@@ -15,6 +15,7 @@ from kernels.errors import InvalidMetadata, KernelsError, RequestError
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.support.files import read_bounded
+from kernels.support.formatting import shell_word
 from kernels.trust.digest import verify_digest
 
 __all__ = [
@@ -158,14 +159,14 @@ def refuse_stale(workspace: Workspace, stale: Mapping[str, str], also: str) -> N
 
 def rebuild_advice(workspace: Workspace) -> str:
     """How to bring builds up to date, as a sentence without its full stop."""
-    return f"`kernels build {workspace.folder}` rebuilds what this machine can build"
+    return f"`kernels build {shell_word(workspace.folder)}` rebuilds what this machine can build"
 
 
 def digest_remedy(variant_dir: Path) -> str:
     """What to do about a build whose files do not match its digest."""
     home = variant_dir.parent.parent
     if variant_dir.parent.name == BUILD_FOLDER and source_folders(home):
-        return f"`kernels build {home}` rebuilds it; changes belong in the sources."
+        return f"`kernels build {shell_word(home)}` rebuilds it; changes belong in the sources."
     return "Delete the folder and download it again, or ask the publisher for a new build."
 
 

@@ -27,6 +27,7 @@ from kernels.errors import KernelImportError, MissingPythonDependency, RequestEr
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.operations.info import repository_info
 from kernels.support.files import FileTooLarge, read_bounded
+from kernels.support.formatting import shell_word
 
 __all__ = ["run_tests"]
 
@@ -244,7 +245,7 @@ def _check_built(workspace: Workspace, backend: str | None, variant: str | None)
     path = workspace.folder
     if not any(path.glob(f"{BUILD_FOLDER}/*/{METADATA_FILE}")):
         raise RequestError(
-            f"`folder` is {str(path)!r}, which has no builds; run `kernels build {path}`, or add --build."
+            f"`folder` is {str(path)!r}, which has no builds; run `kernels build {shell_word(path)}`, or add --build."
         )
     stale = stale_builds(workspace)
     # Builds for other machines are not tested here.

@@ -11,6 +11,7 @@ from kernels.authoring.compile.sources.workspace import Workspace
 from kernels.authoring.publish.local_builds import LocalBuilds
 from kernels.errors import RequestError
 from kernels.models.snapshot import BUILD_FOLDER
+from kernels.support.formatting import shell_word
 
 __all__ = ["check_builds"]
 
@@ -40,8 +41,8 @@ def check_builds(builds: LocalBuilds, workspace: Workspace | None) -> None:
     if problems:
         more = f"; and {len(problems) - _SHOWN} more" * (len(problems) > _SHOWN)
         raise RequestError(
-            f"Nothing was published. {'; '.join(problems[:_SHOWN])}{more}. Run `kernels check {builds.folder}` for the "
-            "full report; --no-check publishes the builds anyway."
+            f"Nothing was published. {'; '.join(problems[:_SHOWN])}{more}. Run `kernels check "
+            f"{shell_word(builds.folder)}` for the full report; --no-check publishes the builds anyway."
         )
 
 

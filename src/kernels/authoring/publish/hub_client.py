@@ -19,7 +19,7 @@ from kernels.authoring.publish.local_builds import LocalFile
 from kernels.errors import HubUnavailable, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.sources.send_request import connection_errors
 from kernels.support import secrets
-from kernels.support.formatting import error_on_one_line, format_text
+from kernels.support.formatting import error_on_one_line, format_text, shell_word
 from kernels.support.logs import make_safe
 from kernels.trust.digest import git_blob_id
 
@@ -362,7 +362,7 @@ def _only_hub() -> str:
     if not hubs and addresses[0].kind == "folder":
         raise RequestError(
             f"`KERNELS_HUB` is the folder {folder!r}, but kernels are published to a URL. To publish to it, "
-            f"run `kernels serve {folder} --writable --token …`, and set KERNELS_HUB to the URL that it prints."
+            f"run `kernels serve {shell_word(folder)} --writable`, and set KERNELS_HUB to the URL that it prints."
         )
     if len(hubs) != 1:
         found = f"several ({', '.join(hubs)})" if hubs else "none"

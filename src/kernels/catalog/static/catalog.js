@@ -258,10 +258,16 @@
 
     const code = byId("from-here-code");
     if (code && location.protocol.startsWith("http")) {
-      code.firstElementChild.textContent = `export KERNELS_HUB=${new URL("../../../", location.href).href.replace(/\/$/, "")}`;
+      const mirror = new URL("../../../", location.href).href.replace(/\/$/, "");
+      code.firstElementChild.textContent = `export KERNELS_HUB=${shellWord(mirror)}`;
       code.hidden = byId("from-here").hidden = false;
     }
     for (const block of document.querySelectorAll("pre[data-copy]")) copyable(block);
+  }
+
+  /** A word of a command that is copied: who made a link to this page chose the path in its address. */
+  function shellWord(text) {
+    return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`;
   }
 
   function copyable(block) {

@@ -15,7 +15,7 @@ from kernels.models.lockfile import HASHES_FILE, LOCK_FILE
 from kernels.models.mirror import MIRROR_FILE, MirroredRepository, MirrorIndex, RepositoryIndex, format_time
 from kernels.operations.mirroring.documents import MirrorDocuments
 from kernels.operations.mirroring.merging import listed_repository, merge_mirror
-from kernels.support.formatting import format_value
+from kernels.support.formatting import format_value, shell_word
 
 __all__ = ["MirrorState"]
 
@@ -133,7 +133,7 @@ def _foreign_entry(store: WriteStore) -> str:
         if entry.path.endswith("/.kernels.json"):
             return (
                 f"{store.url} was written by an older `kernels download --to`. Make a mirror of it in a new place: "
-                f"kernels mirror NEW --from {store.url}"
+                f"kernels mirror NEW --from {shell_word(store.url)}"
             )
         if not entry.path.startswith(("api/kernels/", "archives/")) and entry.path not in (LOCK_FILE, HASHES_FILE):
             return (

@@ -19,7 +19,7 @@ from kernels.operations.mirroring.merging import TakenCommit, TakenRepository
 from kernels.operations.mirroring.request import MirroredBuild, parse_date
 from kernels.operations.mirroring.state import MirrorState
 from kernels.operations.mirroring.wanted import WantedRepository, verdict
-from kernels.support.formatting import format_value
+from kernels.support.formatting import format_value, shell_word
 
 __all__ = ["Taking", "prepare"]
 
@@ -206,7 +206,8 @@ def _check_origin(wanted: WantedRepository, base: RepositoryIndex | None, store:
     if base is not None and base.origin.url != origin:
         raise RequestError(
             f"{base.repo_id} in {store.url} comes from {format_value(base.origin.url, 200)}, and this run "
-            f"takes it from {origin}. Use another mirror; or, to replace it, name the source: --from {origin}"
+            f"takes it from {origin}. Use another mirror; or, to replace it, name the source: "
+            f"--from {shell_word(origin)}"
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,17 @@ def test_the_code_of_a_card_is_valid_python_whatever_the_branch_is() -> None:
     [keyword] = ast.parse(line).body[0].value.keywords  # type: ignore[attr-defined]
     assert ast.literal_eval(keyword.value) == branch
     assert "kernels lock" not in card
+
+
+def test_the_commands_of_a_card_are_words_of_a_shell_whatever_the_branch_is() -> None:
+    branch = "next;touch$IFS'x'&&$(id)"
+    card = make_card(replace(_facts(branch=branch), benchmarks=("benchmark.py",))).text
+    for command in (
+        re.search(r"`(kernels explain .*?)`", card),
+        re.search(r"^kernels benchmark .*$", card, re.MULTILINE),
+    ):
+        assert command is not None
+        assert shlex.split(command[0].strip("`"))[2:] == ["acme/relu", "--revision", branch]
 
 
 @pytest.mark.parametrize(

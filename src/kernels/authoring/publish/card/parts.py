@@ -12,6 +12,7 @@ from kernels.authoring.publish.card.facts import BuildFact, CardFacts
 from kernels.authoring.publish.card.markdown import cell, code, fenced, link, table, text
 from kernels.authoring.publish.card.python_api import LayerOffer, Offer
 from kernels.models.requirement import Requirement
+from kernels.support.formatting import shell_word
 
 __all__ = ["PARTS", "generate_parts"]
 
@@ -168,7 +169,7 @@ def _benchmarks(facts: CardFacts) -> str:
 
 def _asked(facts: CardFacts) -> str:
     """The option of a command that names what was published."""
-    return f" --version {facts.metadata.version}" if facts.versioned else f" --revision {facts.branch}"
+    return f" --version {facts.metadata.version}" if facts.versioned else f" --revision {shell_word(facts.branch)}"
 
 
 def _result(result: BenchmarkResult, facts: CardFacts) -> str:
