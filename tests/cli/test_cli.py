@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import struct
 import subprocess
 import sys
@@ -105,6 +106,22 @@ def test_the_version_is_that_of_the_package(kernels: Callable[..., Any]) -> None
 
 
 @pytest.mark.parametrize(
+    ("command", "suggested"),
+    [("versions", "kernels info {}"), ("download", "kernels lock {}"), ("serve", "--directory {} ")],
+)
+def test_a_command_that_an_error_suggests_has_a_path_as_one_word(
+    kernels: Callable[..., Any], tmp_path: Path, command: str, suggested: str
+) -> None:
+    folder = tmp_path / "a $(touch x);b'"
+    folder.mkdir()
+    (folder / "pyproject.toml").touch()
+    (folder / "mirror.json").touch()
+    done = kernels(command, folder)
+    assert done.exit_code == 1
+    assert suggested.format(shlex.quote(str(folder))) in done.stderr
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["inof"], "No such command 'inof'. Did you mean 'info'? See:"),
@@ -114,6 +131,7 @@ def test_the_version_is_that_of_the_package(kernels: Callable[..., Any]) -> None
         (["test", ".", "-q"], "Put arguments for pytest after --: kernels test … -- -q. See: kernels test --help"),
         (["test", "--buidl"], "--build"),  # the likely one, in typer's own words
         (["upload", "--token", "x"], "Set KERNELS_HUB_TOKEN for the Hub in KERNELS_HUB"),
+        (["serve", ".", "--token", "x"], "No such option: --token. Set KERNELS_HUB_TOKEN"),
         (["info", "a/b", "c/d"], "unexpected extra argument"),
         (["info", "a/b", "--version", "one"], "Invalid value for '--version': expected an integer, got 'one'."),
         (["info", "a/b", "--version", "1.5"], "expected an integer, got '1.5'."),

@@ -80,12 +80,17 @@ def test_what_is_probably_not_meant_is_said_at_the_start(
     assert said.count("Note:") == 2
 
 
-@pytest.mark.parametrize(("token", "says"), [([], "Nothing needs a token."), (["--token", "t"], "need the token.")])
+@pytest.mark.parametrize(("token", "says"), [("", "Nothing needs a token."), ("t", "need the token.")])
 def test_a_hub_on_all_addresses_prints_one_that_others_can_use(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], token: list[str], says: str
+    tmp_path: Path,
+    start: Callable[..., subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    token: str,
+    says: str,
 ) -> None:
     make_repo(tmp_path, "acme/relu")
-    said = until_it_serves(start(str(tmp_path), "--port", "0", "--host", "0.0.0.0", *token))
+    monkeypatch.setenv("KERNELS_HUB_TOKEN", token)
+    said = until_it_serves(start(str(tmp_path), "--port", "0", "--host", "0.0.0.0"))
     url = said.splitlines()[0].split()[-1]
     assert "0.0.0.0" not in said
     assert f"KERNELS_HUB={url}\n" in said

@@ -177,16 +177,12 @@ def test_an_interrupted_upload_publishes_nothing_and_can_be_run_again(
     assert kernels("upload", kernel, "--repo-id", "acme/relu", "--no-check").exit_code == 0
 
 
-@pytest.mark.parametrize("given", ["option", "environment"])
 def test_kernels_serve_takes_what_kernels_upload_publishes(
-    kernels: Callable[..., Any], hub: TestHub, kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "root").mkdir()
     command = [sys.executable, "-u", "-m", "kernels", "serve", str(tmp_path / "root"), "--port", "0", "--writable"]
-    environment = dict(os.environ)
-    if given == "option":
-        command += ["--token", environment.pop("KERNELS_HUB_TOKEN")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         url = process.stdout.readline().split()[-1]

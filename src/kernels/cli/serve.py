@@ -12,7 +12,7 @@ import typer
 
 from kernels.cli._output import print_line
 from kernels.errors import RequestError
-from kernels.support.formatting import did_you_mean, format_names
+from kernels.support.formatting import did_you_mean, format_names, shell_word
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -39,10 +39,6 @@ def serve(
         list[str] | None, typer.Option(metavar="REPO", help="Serve this repository with type `model`; may be repeated.")
     ] = None,
     writable: Annotated[bool, typer.Option("--writable", help="Allow writes by clients that send the token.")] = False,
-    token: Annotated[
-        str | None,
-        typer.Option(metavar="TOKEN", help="Token for writes and private repositories. Default: KERNELS_HUB_TOKEN."),
-    ] = None,
     public_url: Annotated[
         str | None,
         typer.Option(
@@ -53,7 +49,7 @@ def serve(
     """Serve a folder of kernel repositories as a Hub, until interrupted.
 
     A changed file is a new commit. Everyone who can connect to the port can read what is served; without --writable
-    nobody can change it. Needs the extra `serve`.
+    nobody can change it. KERNELS_HUB_TOKEN is the token for writes and private repositories. Needs the extra `serve`.
 
     Examples:
         $ kernels serve build/examples --trusted kernels-examples
@@ -64,13 +60,12 @@ def serve(
 
     if (root / "mirror.json").is_file():
         raise RequestError(
-            f"{root} is a mirror, which any web server can serve: python -m http.server --directory {root} {port}. "
-            "Clients set KERNELS_HUB to its URL."
+            f"{root} is a mirror, which any web server can serve: python -m http.server --directory "
+            f"{shell_word(root)} {port}. Clients set KERNELS_HUB to its URL."
         )
-    if token is None:
-        token = settings.hub_token()
+    token = settings.hub_token()
     if writable and token is None:
-        raise RequestError("--writable needs a token: set KERNELS_HUB_TOKEN, or use --token.")
+        raise RequestError("--writable needs a token: set KERNELS_HUB_TOKEN.")
     if writable and root.parent.is_dir():
         root.mkdir(exist_ok=True)
     server = HubServer(
