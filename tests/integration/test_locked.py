@@ -74,7 +74,7 @@ def test_a_locked_kernel_is_the_one_that_was_locked(hub: TestHub, lock: Callable
     assert hub.commit("acme/relu") != pinned.commit
     for asked in ({"version": 1}, {}, {"revision": "v1"}, {"revision": pinned.commit}):
         assert commit_of(get_kernel("acme/relu", **asked)) == pinned.commit  # type: ignore[arg-type]
-    assert hub.count("refs") == 0
+    assert (hub.count("refs"), hub.count("/commits/")) == (1, 1)  # whether a branch leads to the commit
     [module] = get_kernels([KernelRequest("acme/relu", version=1)])
     assert commit_of(module) == pinned.commit
     assert install_kernel("acme/relu", version=1).parents[1].name == pinned.commit
@@ -89,7 +89,7 @@ def test_a_warm_locked_kernel_takes_no_request_in_a_new_process(
     hub.make_repo("acme/relu", depends=[("acme/base", 1)])
     lock(pin(hub, "acme/relu"), pin(hub, "acme/base"))
     get_kernel("acme/relu", version=1)
-    assert hub.count("refs") == 0
+    assert (hub.count("refs"), hub.count("/commits/")) == (2, 0)
     hub.clear()
     new_process()
     get_kernel("acme/relu", version=1)
@@ -143,7 +143,7 @@ def test_dependencies_and_redirects_are_pinned_by_the_same_lock(hub: TestHub, lo
     assert commit_of(module) == pins[1].commit
     bases = {path.name for path in (Path(os.environ["KERNELS_CACHE"]) / "kernels--acme--base" / "snapshots").iterdir()}
     assert bases == {pins[2].commit}
-    assert hub.count("refs") == 0
+    assert (hub.count("refs"), hub.count("/commits/")) == (3, 2)  # two of the pinned commits are no head any more
 
 
 def test_a_dependency_that_the_lock_lacks_is_said_and_where_all_is_locked_refused(
@@ -212,6 +212,7 @@ def test_pinned_content_holds_under_a_new_name_too(
     pin_content(lock(pinned), pinned)
     new_process()
     hub.make_repo("acme/new", revision=pinned.commit, seed="another")
+    hub.make_repo("acme/new", revision="main", seed="main")  # whose history has the commit
     target = f"{hub.url}/api/kernels/acme/new/tree/{pinned.commit}?recursive=true&expand=false"
     hub.fail("/api/kernels/acme/old/tree", status=307, headers={"Location": target})
     with (
@@ -234,6 +235,7 @@ def test_a_build_that_a_commit_got_later_is_none_of_those_whose_content_is_pinne
     pin_content(path, pinned)
     new_process()
     folder.rename(folder.with_name(pinned.commit))
+    hub.make_repo("acme/relu", revision="main", seed="main")  # whose history has the commit
     hub.make_repo("acme/relu", revision=pinned.commit, seed="another")
     for load in (get_kernel, install_kernel):
         with pytest.raises(DigestMismatch, match=r"'torch-cpu' is none of .*kernels\.lock.*kernels lock --rehash"):
@@ -253,6 +255,7 @@ def test_a_commit_whose_content_is_pinned_leads_nowhere_that_the_lock_does_not_l
     pin_content(lock(pinned), pinned)
     new_process()
     folder.rename(folder.with_name(pinned.commit))
+    hub.make_repo("acme/relu", revision="main", seed="main")  # whose history has the commit
     hub.make_repo("acme/relu", revision=pinned.commit, redirect="acme/other")
     with pytest.raises(LockError, match=r"leads to acme/other, which .* does not list"):
         get_kernel("acme/relu", version=1)
@@ -269,6 +272,7 @@ def test_a_hub_cannot_swap_two_entries_of_a_lock(
     pin_content(lock(*pins), *pins)
     new_process()
     folder.rename(folder.with_name(pins[1].commit))
+    hub.make_repo("acme/relu", revision="main", seed="main")  # whose history has the commit
     status = {"kind": "redirect", "destination": destination, "revision": "v1"}
     hub.make_repo("acme/relu", revision=pins[1].commit, status=status)
     with pytest.raises((LockError, InvalidRepository), match=r"now leads to acme/other|the same repository"):

@@ -87,7 +87,7 @@ class MirrorRecord(StoredRecord):
     origin: str = ""
 
 
-class _Allowed(StoredRecord):
+class _Mark(StoredRecord):
     form: int
     commit: str
 
@@ -164,14 +164,27 @@ class RepoRecords:
 
     def allowed(self, endpoint: str, commit: str) -> bool:
         """Whether a caller has allowed a commit, as one Hub listed it, without a trusted publisher."""
-        record = read_record(self._record(f"{commit}-{endpoint_key(endpoint)}.allowed"), _Allowed)
-        return record is not None and (record.form, record.commit) == (_FORM, commit)
+        return self._is_marked(f"{commit}-{endpoint_key(endpoint)}.allowed", commit)
 
     def keep_allowed(self, endpoint: str, commit: str) -> None:
         """Store that a caller has allowed a commit."""
-        if not self.allowed(endpoint, commit):
-            path = self._record(f"{commit}-{endpoint_key(endpoint)}.allowed")
-            write_record(path, _Allowed(form=_FORM, commit=commit))
+        self._keep_mark(f"{commit}-{endpoint_key(endpoint)}.allowed", commit)
+
+    def published(self, endpoint: str, commit: str) -> bool:
+        """Whether a branch or tag has led to a commit, as one Hub said."""
+        return self._is_marked(f"{commit}-{endpoint_key(endpoint)}.published", commit)
+
+    def keep_published(self, endpoint: str, commit: str) -> None:
+        """Store that a branch or tag leads to a commit."""
+        self._keep_mark(f"{commit}-{endpoint_key(endpoint)}.published", commit)
+
+    def _is_marked(self, name: str, commit: str) -> bool:
+        record = read_record(self._record(name), _Mark)
+        return record is not None and (record.form, record.commit) == (_FORM, commit)
+
+    def _keep_mark(self, name: str, commit: str) -> None:
+        if not self._is_marked(name, commit):
+            write_record(self._record(name), _Mark(form=_FORM, commit=commit))
 
     def check_record(self, endpoint: str, commit: str, variant: str) -> Path:
         """The record of the checks of a build, as one Hub listed it."""
@@ -232,7 +245,7 @@ def ignored_records(folder: Path) -> Iterator[tuple[Path, bool]]:
         >>> list(ignored_records(Path("/nowhere")))
         []
     """
-    forms: dict[str, type[StoredRecord]] = {".json": _Index, ".allowed": _Allowed}
+    forms: dict[str, type[StoredRecord]] = {".json": _Index, ".allowed": _Mark, ".published": _Mark}
     named: dict[str, type[StoredRecord]] = {"heads": _Heads, "mirror": MirrorRecord}
     try:
         entries = sorted((folder / "index").iterdir())

@@ -8,6 +8,7 @@ The layout is huggingface_hub's, so that its tools work with it:
         index/<commit>-<Hub>.json      the commit's file list, which never changes
         index/<commit>-fetched         an empty mark: this client downloaded files of the commit, from any Hub
         index/<commit>-<Hub>.allowed   that a caller allowed the commit without a trusted publisher
+        index/<commit>-<Hub>.published  that a branch or tag leads to the commit
         index/<commit>-<Hub>-<variant>.checked  the checks of a build, and the identity of the files checked
         index/heads-<Hub>.json         branches and tags, and when the Hub listed them
         index/mirror-<mirror>.json     what a mirror said of the repository and its publisher, and the ETag of that

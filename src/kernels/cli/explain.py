@@ -131,10 +131,10 @@ def _origins(backend: str) -> list[Origin]:
 
 
 def _is_untrusted(choice: BuildChoice) -> bool:
-    """Whether the Hub says that the publisher is not trusted; False if the Hub cannot be reached."""
-    from kernels.trust.publishers import PublisherTrust, TrustPolicy, ask_trust
+    """Whether `get_kernel` refuses it: the publisher is not trusted, or the commit is of no branch or tag."""
+    from kernels.trust.publishers import is_refused
 
-    return ask_trust(choice.snapshot.repo_id, choice.source.publishers, TrustPolicy()) is PublisherTrust.UNTRUSTED
+    return is_refused(choice.snapshot, choice.source.publishers)
 
 
 def _plain(choice: BuildChoice, rows: list[dict[str, Any]], unmet: str | None) -> dict[str, Any]:

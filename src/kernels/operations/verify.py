@@ -37,7 +37,7 @@ from kernels.sources.folder_record import FolderRecord, read_folder_record, reco
 from kernels.support.checks import CheckResult
 from kernels.support.concurrency import side_by_side
 from kernels.trust.active_policy import active_policy
-from kernels.trust.publishers import PublisherTrust, TrustPolicy, ask_trust
+from kernels.trust.publishers import TrustPolicy, is_refused
 from kernels.trust.signing_policy import Policy, Rule
 
 __all__ = ["verify_lock", "verify_path", "verify_repository"]
@@ -257,8 +257,7 @@ def _verify_build(build: _BuildToVerify) -> BuildReport:
         report = msgspec.structs.replace(report, pinned=CheckResult("pinned", "failed", build.not_pinned))
     if build.source.user_owned:
         return report
-    trust = ask_trust(snapshot.repo_id, build.source.publishers, TrustPolicy())
-    untrusted = trust is PublisherTrust.UNTRUSTED
+    untrusted = is_refused(snapshot, build.source.publishers)
     return msgspec.structs.replace(report, repo_id=snapshot.repo_id, commit=snapshot.commit, untrusted=untrusted)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, pairwise
 from threading import Event
 from typing import TYPE_CHECKING
@@ -184,8 +185,10 @@ def _resolve(
     unsuitable: _Unsuitable,
 ) -> Resolved:
     source = sources[min(len(unsuitable.get(requirement, ())), len(sources) - 1)]
+    commit = requirement.commit
     if not source.user_owned and settle is None:
-        context.lock.find(requirement)  # what the lock refuses is refused before any request
+        pin = context.lock.find(requirement)  # what the lock refuses is refused before any request
+        commit = commit if pin is None else pin.commit
     steps = follow_redirects(context, requirement, sources, settle, unsuitable)
     standings: dict[tuple[str, int], PublisherTrust] = {}
     begun: list[FoundSnapshot] = []
@@ -201,6 +204,15 @@ def _resolve(
                 requirement.repo_id, source.publishers, context.trust
             )
 
+    def ask_commit() -> None:
+        # Only to ask beside the listing what `admission` would ask after it: that judges.
+        while not may_ask.wait(_POLL_SECONDS):
+            check_cancelled()
+        elsewhere = bool(begun) and begun[0].source is not source
+        if commit is not None and source.publishers is not None and not failed and not elsewhere:
+            with suppress(KernelsError):
+                source.publishers.publishes(requirement.repo_id, commit)
+
     def take_first_step() -> None:
         # A mirror says with the repository what it knows of the publisher: then nothing is asked beside this.
         try:
@@ -213,8 +225,10 @@ def _resolve(
             may_ask.set()
 
     tasks: list[Callable[[], None]] = [ask_publisher, take_first_step]
+    if commit is not None and not context.trust.allows_any_commit(requirement.repo_id):
+        tasks.append(ask_commit)
     try:
-        side_by_side(lambda task: task(), tasks, at_once=2, name="find")
+        side_by_side(lambda task: task(), tasks, at_once=len(tasks), name="find")
     except HubUnavailable as error:
         unknown = _publisher_unknown(context, requirement, source, error)
         if unknown is error:
@@ -235,7 +249,9 @@ def _resolve(
         if key not in standings:
             standings[key] = ask_trust(repo_id, publishers, context.trust)
         trust = standings[key]
-        admitted = admission(repo_id, trust, publishers, context.trust, found.snapshot, remember=remember_allowed)
+        admitted = admission(
+            repo_id, trust, publishers, context.trust, found.snapshot, remember=remember_allowed, lock=found.lock
+        )
         least = max(least, admitted, key=lambda each: each.value)
     return Resolved(requirement, tuple(taken), least)
 

@@ -39,9 +39,12 @@ from kernels.support.hashing import lfs_pointer
 
 __all__ = ["create_app"]
 
-# The public Hub's page sizes: entries a page, and with `expand=true`.
+# The public Hub's page sizes: entries a page, with `expand=true`, and commits.
 _PAGE = 1000
 _PAGE_EXPANDED = 50
+_PAGE_COMMITS = 50
+# The title of every commit.
+_TITLE = "As it is on disk"
 # How often a branch is read again if it changes before its file is open.
 _ATTEMPTS = 20
 # Bounds on one question about paths; the public Hub's are lower.
@@ -207,8 +210,25 @@ def _refs(request: Request) -> Response:
 
 def _commits(request: Request) -> Response:
     repo_id, kind, revision, _ = _parts(request)
-    commit = _catalog(request).commit(repo_id, revision, kind=kind)
-    return JSONResponse([{**_last_commit(commit), "authors": [{"user": repo_id.partition("/")[0]}], "message": ""}])
+    query = request.query_params
+    try:
+        size, number = min(int(query.get("limit", _PAGE_COMMITS)), _PAGE), int(query.get("p", 0))
+    except ValueError:
+        size = number = -1
+    if size < 1 or number < 0:
+        return _error(400, None, "`limit` must be a positive integer, and `p` the number of a page, from 0.")
+    commits = _catalog(request).history(repo_id, revision, kind=kind)
+    end = (number + 1) * size
+    headers = {}
+    if end < len(commits):
+        url = absolute(request, request.scope["path"])
+        headers = {"Link": f'<{url}?{urlencode({"limit": size, "p": number + 1})}>; rel="next"'}
+    authors = [{"user": repo_id.partition("/")[0]}]
+    page = [
+        {"id": commit, "title": _TITLE, "message": "", "date": _date(date), "authors": authors}
+        for commit, date in commits[end - size : end]
+    ]
+    return JSONResponse(page, headers=headers)
 
 
 def _tree(request: Request) -> Response:
@@ -341,7 +361,7 @@ def _entry(commit: Commit, path: str, expand: bool) -> dict[str, Any]:
 
 
 def _last_commit(commit: Commit) -> dict[str, str]:
-    return {"id": commit.id, "title": "As it is on disk", "date": _date(commit.date)}
+    return {"id": commit.id, "title": _TITLE, "date": _date(commit.date)}
 
 
 def _open(

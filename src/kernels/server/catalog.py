@@ -1,9 +1,10 @@
 """The publishers, repositories, branches and commits in a folder of repositories.
 
 The layout is `<root>/<org>/<name>/<branch>/…`: one sub-folder for each version (`v1`) or other branch (`main`), which
-holds all of its files. A sub-folder named like a commit id is that commit, as long as it has the content of that id.
-Pull requests are in `.pulls/<number>`. A file `.private` hides a repository from clients without a token. Every call
-reads the disk, so a changed file is a new commit at the next request; only hashes are cached.
+holds all of its files. A sub-folder named like a commit id is that commit, an earlier one of a branch, as long as it has
+the content of that id. Pull requests are in `.pulls/<number>`, their earlier commits in `.pulls/<commit>`. A file
+`.private` hides a repository from clients without a token. Every call reads the disk, so a changed file is a new commit
+at the next request; only hashes are cached.
 
 A repository with a record of `kernels download --to` is read-only: its branches are the commits of the Hub that it was
 downloaded from, under their own ids, with the builds that were downloaded.
@@ -16,6 +17,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 from kernels.errors import InvalidRepository, RepositoryNotFound, RequestError, RevisionNotFound
@@ -220,10 +222,36 @@ class Catalog:
                     return head
             if there is None and self._inside(folder / asked.name):  # it was a head until a moment ago
                 return self.commit(repo_id, revision, kind=kind)
+            earlier = folder / PULLS / asked.name
+            if self._inside(earlier):
+                found = self._commit(repo_id, earlier)
+                if found.id == asked.name:
+                    return found
         raise RevisionNotFound(
             f"{repo_id} has no revision {'main' if revision is None else revision!r}; it has: "
             f"{', '.join(names) or 'none'}."
         )
+
+    def history(self, repo_id: str, revision: str | None = None, *, kind: str = "kernel") -> list[tuple[str, datetime]]:
+        """The commits that lead to a revision, the newest first, and the date of each.
+
+        Of a branch these are all earlier states of branches: of which one each was is not recorded. Any other revision
+        has no earlier commits here.
+
+        Raises:
+            RevisionNotFound: It has no such revision.
+        """
+        head = self.commit(repo_id, revision, kind=kind)
+        heads = set(self.branches(repo_id, kind=kind).values())
+        found = [(head.id, head.date)]
+        if head.id not in heads:
+            return found
+        folder = self.root / repo_id
+        record = self.download_record(repo_id)
+        kept = {name for name in self._folders(folder) if is_commit(name)} if folder.is_dir() else set()
+        kept -= heads if record is None else heads | (kept - record.files.keys())
+        dates = {name: datetime.fromtimestamp(os.stat(folder / name).st_mtime, timezone.utc) for name in kept}
+        return found + sorted(dates.items(), key=lambda each: (each[1], each[0]), reverse=True)
 
     def known(self, repo_id: str, commit: str, *, kind: str = "kernel") -> Commit | None:
         """A cached commit, without reading the disk; None if it is not cached, or `commit` is not a commit id.

@@ -131,7 +131,8 @@ class Writer:
                     with self._catalog.locked(target):
                         _exchange(staging, target)
                         if self._is_at(staging, before):
-                            _keep(staging, folder / before.id)
+                            # That of a pull request beside the pull requests: it is no history of a branch.
+                            _keep(staging, target.parent / before.id)
             return self._catalog.commit(repo_id, revision if number is None else f"refs/pr/{number}"), number
 
     def _is_at(self, replaced: Path, commit: Commit) -> bool:

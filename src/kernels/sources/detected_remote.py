@@ -305,6 +305,10 @@ class DetectedPublishers:
         """Why nothing is known of a repository's publisher, a sentence; None where something is."""
         return self._problems.get(repo_id) or self._remote.likely(repo_id).publishers.problem(repo_id)
 
+    def publishes(self, repo_id: str, commit: str) -> bool:
+        """Whether a branch or tag leads to a commit."""
+        return self._remote.likely(repo_id).publishers.publishes(repo_id, commit)
+
     def may_use_cached(self, snapshot: Snapshot) -> bool:
         """Whether the cached files of a snapshot may be loaded although nothing is known of its publisher."""
         return self._remote.likely(snapshot.repo_id).publishers.may_use_cached(snapshot)

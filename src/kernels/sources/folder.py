@@ -49,6 +49,10 @@ class FolderPublishers:
     def problem(self, repo_id: str) -> None:
         """None: a folder is not asked over a network."""
 
+    def publishes(self, repo_id: str, commit: str) -> bool:
+        """Always: the user named the folder."""
+        return True
+
     def may_use_cached(self, snapshot: Snapshot) -> bool:
         """Always: the user named the folder, and all of it is on disk."""
         return True

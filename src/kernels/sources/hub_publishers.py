@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kernels.cache.repo_store import RepoStore
-from kernels.errors import HubUnavailable, NotInCache
-from kernels.models.snapshot import Snapshot
+from kernels.errors import HubUnavailable, NotInCache, RepositoryNotFound
+from kernels.models.requested_names import REPO_TYPES
+from kernels.models.snapshot import Heads, Snapshot
+from kernels.sources.base import Moved
+from kernels.sources.cached_heads import CachedHeads
 from kernels.sources.http_client import BRIEF, VERDICT
-from kernels.sources.hub_client import HubClient
+from kernels.sources.hub_client import HubClient, MirrorAnswer
 from kernels.sources.hub_errors import HubRefused, no_answer
 from kernels.sources.hub_responses import PUBLISHER
 from kernels.sources.session_cache import memory_of
 from kernels.trust.publishers import PublisherTrust, Verdicts
 
+if TYPE_CHECKING:
+    from kernels.sources.hub_remote import HubRemote
+
 __all__ = ["HubPublishers"]
+
+#: Pages of a repository's history that are read, of all its branches and tags together: 10,000 commits.
+_MAX_HISTORY_PAGES = 10
 
 
 class HubPublishers:
     """The publishers of one Hub.
 
     Args:
-        client: Asks the Hub.
+        remote: Asks the Hub about branches and their history.
+        client: Asks the Hub about publishers.
         cache: The cache's folder.
     """
 
-    def __init__(self, client: HubClient, cache: Path) -> None:
+    def __init__(self, remote: HubRemote, client: HubClient, cache: Path) -> None:
+        self._remote = remote
         self._client = client
         self._cache = cache
         self._memory = memory_of(client.endpoint, cache)
+        self._heads = CachedHeads(remote, cache, self._memory)
         self._verdicts = Verdicts(cache, client.endpoint, self._ask)
+        self._unasked: dict[str, str] = {}
 
     @property
     def authority(self) -> str:
@@ -47,12 +62,69 @@ class HubPublishers:
 
     def problem(self, repo_id: str) -> str | None:
         """Why this Hub could not be asked about a repository's publisher, a sentence; None where it could."""
-        problem = self._verdicts.problem(repo_id.partition("/")[0])
+        problem = self._verdicts.problem(repo_id.partition("/")[0]) or self._unasked.get(repo_id)
         if problem is None:
             return None
         from kernels.cache.stored_answers import with_unused_answers
 
         return with_unused_answers(problem, self._cache, repo_id, self._client.endpoint)
+
+    def publishes(self, repo_id: str, commit: str) -> bool:
+        """Whether a branch or tag leads to a commit: by what is stored, else by the branches, else by their history.
+
+        A yes is stored for ever, as a commit never changes. A no is known to this process only.
+
+        Raises:
+            HubUnavailable, NotInCache: Nothing that is stored tells it, and the Hub cannot be asked.
+        """
+        stores = [RepoStore(self._cache, kind, repo_id) for kind in REPO_TYPES]
+        if any(each.published(self._client.endpoint, commit) for each in stores):
+            return True
+        with self._memory.lock(f"{repo_id}@{commit} published"):
+            known = self._memory.published.get((repo_id, commit))
+            if known is None:
+                try:
+                    known = self._leads_to(repo_id, commit)
+                except (HubUnavailable, NotInCache, RepositoryNotFound, Moved, MirrorAnswer) as error:
+                    self._unasked[repo_id] = str(error)
+                    raise HubUnavailable(str(error)) from error
+                self._memory.published[repo_id, commit] = known
+                if known:
+                    kind = next(iter(self._heads.types(repo_id)))
+                    RepoStore(self._cache, kind, repo_id).keep_published(self._client.endpoint, commit)
+        return known
+
+    def _leads_to(self, repo_id: str, commit: str) -> bool:
+        endpoint = self._client.endpoint
+        stored = (RepoStore(self._cache, kind, repo_id).heads(endpoint) for kind in REPO_TYPES)
+        if any(each is not None and commit in _commits(each) for each in stored):
+            return True
+        if self._client.offline:
+            raise NotInCache("No request may be sent (HF_HUB_OFFLINE, or local_files_only).")
+        heads = self._heads.get(repo_id)
+        if not heads.time:  # those of a cache that another tool filled: what it calls a branch may be a pull request
+            raise HubUnavailable(self._memory.failure)
+        if commit in _commits(heads):
+            return True
+        if self._memory.resting():
+            raise HubUnavailable(self._memory.failure)
+        return any(commit in page for page in self._history(repo_id, heads))
+
+    def _history(self, repo_id: str, heads: Heads) -> Iterator[list[str]]:
+        """The history of all branches and tags, the versions' first, up to a number of pages."""
+        kind = next(iter(self._heads.types(repo_id)))
+        branches = dict.fromkeys([*heads.versions.values(), *heads.branches])
+        seen: set[str] = set()
+        pages = 0
+        for name, head in [*((each, heads.branches[each]) for each in branches), *heads.tags.items()]:
+            if head in seen:
+                continue
+            for page in self._remote.history(repo_id, name, kind):
+                seen.update(page)
+                yield page
+                pages += 1
+                if pages == _MAX_HISTORY_PAGES:
+                    return
 
     def may_use_cached(self, snapshot: Snapshot) -> bool:
         """Whether the cached files of a snapshot may be loaded although this Hub says nothing about its publisher.
@@ -94,3 +166,7 @@ class HubPublishers:
         if (answer.name or publisher).lower() != publisher.lower():
             return False  # an answer about another publisher
         return answer.trusted_kernel_publisher is True
+
+
+def _commits(heads: Heads) -> set[str]:
+    return {*heads.branches.values(), *heads.tags.values()}

@@ -17,7 +17,7 @@ from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
 from kernels.sources.hub_publishers import HubPublishers
-from kernels.sources.hub_responses import REFS, REVISION, CommitInfo, listed_files, named_commits
+from kernels.sources.hub_responses import HISTORY_PAGE, REFS, REVISION, CommitInfo, listed_files, named_commits
 from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
 
 __all__ = ["HubRemote"]
+
+#: Commits of a page of a history: the most that the public Hub gives.
+_HISTORY_PAGE = 1000
 
 #: Characters of all names in a listing: 250,000 names of 250.
 _MAX_NAMES = 64 * 2**20
@@ -40,7 +43,7 @@ class HubRemote(Remote):
 
     def __init__(self, client: HubClient, cache: Path) -> None:
         self.endpoint = self.key = client.endpoint
-        self.publishers: HubPublishers = HubPublishers(client, cache)
+        self.publishers: HubPublishers = HubPublishers(self, client, cache)
         self._client = client
         self._memory = memory_of(client.endpoint, cache)
         self._refused: dict[tuple[str, str], HubRefused] = {}  # by repository and revision
@@ -90,6 +93,24 @@ class HubRemote(Remote):
             except HubMoved:
                 pass
         return None
+
+    def history(self, repo_id: str, revision: str, kind: str) -> Iterator[list[str]]:
+        """The commits that a branch or tag leads to, the newest first, in pages; none if it is gone.
+
+        Args:
+            repo_id: The repository.
+            revision: The branch or tag.
+            kind: The type of the repository.
+        """
+        path = f"/api/{kind}s/{repo_id}/commits/{quote(revision, safe='')}?limit={_HISTORY_PAGE}"
+        try:
+            for page in self._client.listing(path, Patience(), HISTORY_PAGE):
+                yield [each.id for each in page]
+        except HubMoved as moved:
+            raise Moved(repo_id, moved.repo_id) from None
+        except HubRefused as error:
+            if not error.revision_missing:
+                raise no_answer(self.endpoint, f"the history of {repo_id}", error) from error
 
     def refusal(self, repo_id: str, revision: str) -> HubRefused | None:
         """The Hub's answer about a revision that is missing."""

@@ -17,6 +17,7 @@ from kernels.support.documents import check_json
 from kernels.support.formatting import format_value
 
 __all__ = [
+    "HISTORY_PAGE",
     "PUBLISHER",
     "REFS",
     "REPOSITORIES_PAGE",
@@ -94,6 +95,10 @@ class ListedRepository(msgspec.Struct, gc=False):
     id: str
 
 
+class _Ancestor(msgspec.Struct, gc=False):
+    id: str
+
+
 class CommitInfo(msgspec.Struct, rename="camel"):
     """A commit, and when it was made (ISO 8601)."""
 
@@ -121,6 +126,9 @@ PUBLISHER = ResponseFormat(_Publisher, 2**18)
 
 #: A commit. That of a model comes with the names of all its files.
 REVISION = ResponseFormat(CommitInfo, 8 * 2**20)
+
+#: A page of a history: the public Hub gives 1,000 commits at most, each with its message.
+HISTORY_PAGE = ResponseFormat(list[_Ancestor], 8 * 2**20)
 
 #: What is needed to read from Xet: a signed token and a URL.
 XET_TOKEN = ResponseFormat(_XetToken, 2**16)

@@ -83,6 +83,18 @@ class MirrorPublishers:
 
         return with_unused_answers(problem, self._cache, repo_id, self._documents.endpoint)
 
+    def publishes(self, repo_id: str, commit: str) -> bool:
+        """Always, if the mirror lists the commit: its writer took it by the same rule.
+
+        Raises:
+            HubUnavailable: The mirror has listed no such commit.
+        """
+        known = self._memory.snapshots.get((repo_id, commit))
+        if known is None or not known.listed:
+            self._problems[repo_id] = f"{self._documents.endpoint} did not list commit {commit}."
+            raise HubUnavailable(self._problems[repo_id])
+        return True
+
     def may_use_cached(self, snapshot: Snapshot) -> bool:
         """Whether the cached files of a snapshot may be loaded although the mirror says nothing about its publisher."""
         if self._memory.answered and not self._documents.offline:

@@ -26,11 +26,13 @@ class HubMemory:
     Attributes:
         indexes: The index of each repository of a mirror, as it was read.
         commits: The document of each commit of a mirror, by repository and commit.
+        published: Whether a branch or tag leads to a commit, by repository and commit.
     """
 
     def __init__(self) -> None:
         self.indexes: dict[str, RepositoryIndex] = {}
         self.commits: dict[tuple[str, str], RepositoryIndex] = {}
+        self.published: dict[tuple[str, str], bool] = {}
         self._kind: Literal["hub", "mirror"] | None = None
         self._waiting: list[Callable[[], None]] = []
         self.heads: dict[str, Heads] = {}

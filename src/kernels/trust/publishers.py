@@ -3,6 +3,9 @@
 A kernel is third-party native code. It is loaded if the Hub marks its publisher as trusted, if
 `KERNELS_TRUSTED_PUBLISHERS` lists the publisher, or if the caller allows the repository, or all of them. The Hub's
 verdict is stored per Hub with its time.
+
+Anyone may open a pull request, so trust in a publisher covers only the commits that a branch or tag leads to. A caller
+who allows a repository allows any commit of it.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ __all__ = [
     "Verdicts",
     "admission",
     "ask_trust",
+    "is_refused",
     "untrusted",
     "unverified",
     "warn_unverified",
@@ -83,6 +87,14 @@ class Publishers(Protocol):
         """Why nothing is known, a sentence; None if something is known."""
         ...
 
+    def publishes(self, repo_id: str, commit: str) -> bool:
+        """Whether a branch or tag of a repository leads to a commit.
+
+        Raises:
+            HubUnavailable, NotInCache: It is not known, and nobody can be asked.
+        """
+        ...
+
     def may_use_cached(self, snapshot: Snapshot) -> bool:
         """Whether the files of a snapshot on disk may be loaded although nothing is known of its publisher."""
         ...
@@ -119,8 +131,11 @@ class TrustPolicy(msgspec.Struct, frozen=True):
 
     def allows(self, repo_id: str) -> bool:
         """Whether a repository may be loaded even if its publisher is not trusted."""
-        publisher = repo_id.partition("/")[0]
-        return self.everything or repo_id in self.repositories or publisher in settings.trusted_publishers()
+        return self.allows_any_commit(repo_id) or repo_id.partition("/")[0] in settings.trusted_publishers()
+
+    def allows_any_commit(self, repo_id: str) -> bool:
+        """Whether also commits may be loaded that the publisher need not have made, as those of a pull request."""
+        return self.everything or repo_id in self.repositories
 
 
 class _Verdict(StoredRecord):
@@ -231,34 +246,83 @@ def admission(
     snapshot: Snapshot | None = None,
     *,
     remember: bool = True,
+    lock: str | None = None,
 ) -> Admission:
-    """What may be done with a repository. Publishers are admitted here and nowhere else.
+    """What may be done with a repository. Publishers, and commits, are admitted here and nowhere else.
 
     Args:
         repo_id: The repository.
         trust: The answer of `ask_trust`.
         publishers: The publishers of the source; None for a folder of the user.
         policy: What the caller allows.
-        snapshot: The snapshot that was found; None if nothing on disk can be used.
+        snapshot: The snapshot that was found; None to judge the publisher alone.
         remember: Whether to record that the caller allows the snapshot.
+        lock: The lock that chose the commit, for the error.
 
     Raises:
-        UntrustedPublisher: The publisher is not trusted.
+        UntrustedPublisher: The publisher is not trusted, or no branch or tag leads to the commit.
     """
     if publishers is None:
         return Admission.GRANTED
-    if policy.allows(repo_id):
-        if snapshot is not None and remember:
-            publishers.remember_allowed(snapshot)
-        return Admission.GRANTED
-    if trust is PublisherTrust.UNTRUSTED:
+    named = policy.allows(repo_id)
+    if not named and trust is PublisherTrust.UNTRUSTED:
         raise untrusted(repo_id, publishers.authority)
-    if trust is PublisherTrust.TRUSTED and (snapshot is None or snapshot.listed):
-        return Admission.GRANTED
+    trusted = named or trust is PublisherTrust.TRUSTED
+    if snapshot is None:
+        return Admission.GRANTED if trusted else Admission.REFUSED
+    usable = False
+    if not policy.allows_any_commit(repo_id):
+        published = _is_published(snapshot, publishers) if trusted else None
+        usable = published is not True and publishers.may_use_cached(snapshot)
+        if published is False and not usable:
+            raise _unpublished(snapshot, publishers.authority, lock)
+        if published is None and not usable:
+            return Admission.REFUSED
+    if named and remember:
+        publishers.remember_allowed(snapshot)
     # A snapshot that this Hub never listed may be another Hub's, to which its verdict on the publisher does not apply.
-    if snapshot is not None and (trust is PublisherTrust.TRUSTED or publishers.may_use_cached(snapshot)):
-        return Admission.ON_DISK
-    return Admission.REFUSED
+    return Admission.GRANTED if named or (trusted and snapshot.listed and not usable) else Admission.ON_DISK
+
+
+def _is_published(snapshot: Snapshot, publishers: Publishers) -> bool | None:
+    """Whether a branch or tag leads to a snapshot's commit; None if that is not known."""
+    try:
+        return publishers.publishes(snapshot.repo_id, snapshot.commit)
+    except (HubUnavailable, NotInCache):
+        return None
+
+
+def _unpublished(snapshot: Snapshot, where: str, lock: str | None) -> UntrustedPublisher:
+    """The error for a commit that no branch or tag leads to."""
+    repo_id = snapshot.repo_id
+    pinned = ""
+    if lock is not None:
+        from kernels.models.lockfile import lock_again
+
+        again = lock_again(lock, f"kernels lock --upgrade-repo {repo_id}")
+        pinned = f" {lock} pins it: check where that lockfile comes from. If it is yours: {again}"
+    return UntrustedPublisher(
+        f"{repo_id} at commit {snapshot.commit} is refused: {where} has it in the history of no branch or tag, as far "
+        "as that was read. It may be of a pull request, which anyone can open, and a kernel is code that runs with "
+        "your rights. Request a version, a branch or a tag; or, if you have read the code of this commit, pass "
+        f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code).{pinned}"
+    )
+
+
+def is_refused(snapshot: Snapshot, publishers: Publishers | None) -> bool:
+    """Whether `admission` refuses a snapshot where the caller allows nothing; False if nobody can be asked.
+
+    Args:
+        snapshot: The snapshot.
+        publishers: The publishers of its source; None for a folder of the user.
+    """
+    policy = TrustPolicy()
+    trust = ask_trust(snapshot.repo_id, publishers, policy)
+    try:
+        admission(snapshot.repo_id, trust, publishers, policy, snapshot, remember=False)
+    except UntrustedPublisher:
+        return True
+    return False
 
 
 def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
@@ -278,9 +342,9 @@ def unverified(repo_id: str, publishers: Publishers | None) -> PublisherUnknown:
     why = None if publishers is None else publishers.problem(repo_id)
     again = "" if why is not None and "try again" in why.lower() else "Try again when it can be asked. "
     return PublisherUnknown(
-        f"{f'{why} ' if why else ''}{repo_id} is refused: {where} could not be asked whether its publisher is trusted, "
-        f"and no earlier answer that counts is stored. {again}If that does not help and you trust it, pass "
-        f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code)."
+        f"{f'{why} ' if why else ''}{repo_id} is refused: {where} could not be asked whether its publisher is trusted "
+        f"and published this commit, and no earlier answer that counts is stored. {again}If that does not help and "
+        f"you trust it, pass trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code)."
     )
 
 

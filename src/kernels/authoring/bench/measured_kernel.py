@@ -162,7 +162,8 @@ def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
     publishers = source.publishers
     if source.offline:
         return
-    if admission(repo_id, ask_trust(repo_id, publishers, policy), publishers, policy) is not Admission.GRANTED:
+    trust = ask_trust(repo_id, publishers, policy)
+    if admission(repo_id, trust, publishers, policy, planned.snapshot) is not Admission.GRANTED:
         raise unverified(repo_id, publishers)
 
 
