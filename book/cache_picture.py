@@ -32,6 +32,7 @@ RECORDS: Mapping[str, tuple[str, str, Sequence[_Record]]] = {
             _Record("index/<commit>-<Hub>.json", "the list of the files of a commit", "from the Hub"),
             _Record("index/<commit>-fetched", "a mark: this client downloaded files of it", "written by the download"),
             _Record("index/<commit>-<Hub>.allowed", "a mark: `trust_remote_code` allowed it", "written by the load"),
+            _Record("index/<commit>-<Hub>.published", "a mark: a branch or tag leads to it", "from the Hub"),
         ),
     ),
     "Has an age": (

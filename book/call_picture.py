@@ -58,7 +58,7 @@ CALL = (
     ),
 )
 _CACHED = (
-    "**Fewer rounds.** A commit, named or locked, needs no branches: two rounds. "
+    "**Fewer rounds.** A commit, named or locked, is listed at once: two rounds. "
     "A kernel in the cache: one request, the branches. A commit in the cache: none."
 )
 

@@ -108,7 +108,7 @@ def test_explain_says_where_get_kernel_would_refuse_the_publisher(hub: TestHub, 
     refused = kernels("explain", "stranger/relu", "--version", 1)
     assert refused.exit_code == 0
     assert refused.stdout.splitlines()[-1] == (
-        "The publisher is not trusted: get_kernel needs trust_remote_code=['stranger/relu'] to load it."
+        "The publisher or commit is not trusted: get_kernel needs trust_remote_code=['stranger/relu'] to load it."
     )
 
 

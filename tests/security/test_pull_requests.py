@@ -323,7 +323,16 @@ def test_a_long_history_is_read_up_to_a_limit(attack: Attack) -> None:
         body = f'[{{"id": "{number:040d}"}}]'
         attack.hub.send_raw("/commits/", f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode(), times=1)
     attack.refused(lambda: get_kernel(REPO, revision=attack.first))
-    assert attack.hub.count("/commits/") == 10
+    assert attack.hub.count("/commits/") == 11
+
+
+def test_an_old_commit_of_the_oldest_of_many_branches_is_found(attack: Attack) -> None:
+    for version in range(2, 20):
+        attack.hub.make_repo(REPO, version=version, seed=str(version))
+    history = b'[{"id": "%s"}]' % (b"1" * 40)
+    attack.hub.fail("/commits/v1[0-9]|/commits/v[2-9]", status=200, body=history)
+    assert get_kernel(REPO, revision=attack.first).double(2) == 4
+    assert attack.hub.count("/commits/") == 19
 
 
 @pytest.mark.parametrize("path", ["/refs$", "/commits/"])

@@ -450,7 +450,7 @@ def test_an_untrusted_publisher_is_mentioned_and_is_no_failure(hub: TestHub) -> 
     hub.make_repo("eve/relu", digest=True)
     result = kernels("verify", "eve/relu", "--version", 1)
     assert result.exit_code == 0
-    line = "The publisher is not trusted: get_kernel needs trust_remote_code=['eve/relu'] to load it."
+    line = "The publisher or commit is not trusted: get_kernel needs trust_remote_code=['eve/relu'] to load it."
     assert result.stdout.splitlines()[-2:] == [line, "1 build: nothing failed."]
     [build] = json.loads(kernels("verify", "eve/relu", "--version", 1, "--json").stdout)["builds"]
     assert (build["failed"], build["untrusted"]) == (False, True)

@@ -288,13 +288,13 @@ def count_failed(names: str, failed: int) -> str:
 
 
 def untrusted_line(repo_id: str) -> str:
-    """What a repository of an untrusted publisher needs.
+    """What a refused repository needs.
 
     Example:
         >>> untrusted_line("eve/relu")
-        "The publisher is not trusted: get_kernel needs trust_remote_code=['eve/relu'] to load it."
+        "The publisher or commit is not trusted: get_kernel needs trust_remote_code=['eve/relu'] to load it."
     """
-    return f"The publisher is not trusted: get_kernel needs trust_remote_code=[{repo_id!r}] to load it."
+    return f"The publisher or commit is not trusted: get_kernel needs trust_remote_code=[{repo_id!r}] to load it."
 
 
 def format_size(count: int) -> str:

@@ -48,7 +48,7 @@ def explain(
 
     The exit status is 0 also if no build fits, unless --check is given. Downloads and runs nothing of a build but its
     metadata. A last line says if the chosen build could not be loaded: it needs a Python package or a newer client, or
-    its publisher is not trusted.
+    its publisher or commit is not trusted.
 
     Examples:
         $ kernels explain org/my-kernel --version 1

@@ -35,8 +35,8 @@ class BuildReport(msgspec.Struct, frozen=True):
         pinned: Whether its content is what a lock pins.
         signature: Whether its metadata is signed by an identity that the policy allows.
         signer: Who signed, where the signature is accepted.
-        untrusted: Whether the Hub says that the publisher is not trusted, so that `get_kernel` refuses the build unless
-            the caller allows it.
+        untrusted: Whether the Hub says that the publisher is not trusted, or that no branch or tag leads to the commit:
+            `get_kernel` refuses the build unless the caller allows it.
     """
 
     repo_id: str | None

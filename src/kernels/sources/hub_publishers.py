@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HubPublishers"]
 
-#: Pages of a repository's history that are read, of all its branches and tags together: 10,000 commits.
-_MAX_HISTORY_PAGES = 10
+#: Branches and tags in whose history a commit is looked for, and the pages that are read beside the first one of each.
+_MAX_REFS, _MAX_FURTHER_PAGES = 100, 10
 
 
 class HubPublishers:
@@ -111,20 +111,21 @@ class HubPublishers:
         return any(commit in page for page in self._history(repo_id, heads))
 
     def _history(self, repo_id: str, heads: Heads) -> Iterator[list[str]]:
-        """The history of all branches and tags, the versions' first, up to a number of pages."""
+        """The history of branches and tags, the versions' first, up to a number of pages."""
         kind = next(iter(self._heads.types(repo_id)))
         branches = dict.fromkeys([*heads.versions.values(), *heads.branches])
+        refs = [*((each, heads.branches[each]) for each in branches), *heads.tags.items()]
         seen: set[str] = set()
-        pages = 0
-        for name, head in [*((each, heads.branches[each]) for each in branches), *heads.tags.items()]:
+        further = _MAX_FURTHER_PAGES
+        for name, head in refs[:_MAX_REFS]:
             if head in seen:
                 continue
-            for page in self._remote.history(repo_id, name, kind):
+            for number, page in enumerate(self._remote.history(repo_id, name, kind)):
                 seen.update(page)
                 yield page
-                pages += 1
-                if pages == _MAX_HISTORY_PAGES:
-                    return
+                further -= number > 0
+                if not further:
+                    break
 
     def may_use_cached(self, snapshot: Snapshot) -> bool:
         """Whether the cached files of a snapshot may be loaded although this Hub says nothing about its publisher.
