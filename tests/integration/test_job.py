@@ -136,7 +136,8 @@ say(commit(install_kernel("acme/relu", version=1)))
     assert hub.commit() != asked_first
     job.let("moved")
     assert [job.said(rank) for rank in (1, 3)] == [asked_first] * 2
-    assert hub.count("/refs$") == 1, hub.asked()
+    # Each node once: the other one asks whether a branch leads to the commit that it was given.
+    assert (hub.count("/refs$"), hub.count("/commits/")) == (2, 1), hub.asked()
     assert hub.count("/resolve/") == 6  # once for each node, not for each rank
     assert hub.count("/tree/") == 2
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kernels.cache.repo_store import RepoStore
-from kernels.errors import HubUnavailable, NotInCache, RepositoryNotFound
+from kernels.errors import HubUnavailable, NotInCache, RepositoryNotFound, StoreError
 from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import Heads, Snapshot
 from kernels.sources.base import Moved
@@ -18,6 +18,7 @@ from kernels.sources.hub_client import HubClient, MirrorAnswer
 from kernels.sources.hub_errors import HubRefused, no_answer
 from kernels.sources.hub_responses import PUBLISHER
 from kernels.sources.session_cache import memory_of
+from kernels.support.process_lock import exclusively
 from kernels.trust.publishers import PublisherTrust, Verdicts
 
 if TYPE_CHECKING:
@@ -77,30 +78,43 @@ class HubPublishers:
         Raises:
             HubUnavailable, NotInCache: Nothing that is stored tells it, and the Hub cannot be asked.
         """
-        stores = [RepoStore(self._cache, kind, repo_id) for kind in REPO_TYPES]
-        if any(each.published(self._client.endpoint, commit) for each in stores):
-            return True
         with self._memory.lock(f"{repo_id}@{commit} published"):
             known = self._memory.published.get((repo_id, commit))
             if known is None:
                 try:
-                    known = self._leads_to(repo_id, commit)
+                    known = self._is_stored(repo_id, commit) or self._ask_once(repo_id, commit)
                 except (HubUnavailable, NotInCache, RepositoryNotFound, Moved, MirrorAnswer) as error:
                     self._unasked[repo_id] = str(error)
                     raise HubUnavailable(str(error)) from error
                 self._memory.published[repo_id, commit] = known
                 if known:
-                    kind = next(iter(self._heads.types(repo_id)))
-                    RepoStore(self._cache, kind, repo_id).keep_published(self._client.endpoint, commit)
+                    self._likely_store(repo_id).keep_published(self._client.endpoint, commit)
         return known
 
-    def _leads_to(self, repo_id: str, commit: str) -> bool:
+    def _is_stored(self, repo_id: str, commit: str) -> bool:
         endpoint = self._client.endpoint
-        stored = (RepoStore(self._cache, kind, repo_id).heads(endpoint) for kind in REPO_TYPES)
-        if any(each is not None and commit in _commits(each) for each in stored):
+        stores = [RepoStore(self._cache, kind, repo_id) for kind in REPO_TYPES]
+        if any(each.published(endpoint, commit) for each in stores):
             return True
+        stored = (each.heads(endpoint) for each in stores)
+        return any(each is not None and commit in _commits(each) for each in stored)
+
+    def _ask_once(self, repo_id: str, commit: str) -> bool:
         if self._client.offline:
             raise NotInCache("No request may be sent (HF_HUB_OFFLINE, or local_files_only).")
+        try:
+            with exclusively(self._likely_store(repo_id).lock(f"{commit}-published")):  # of several processes, one asks
+                known = self._is_stored(repo_id, commit) or self._leads_to(repo_id, commit)
+                if known:
+                    self._likely_store(repo_id).keep_published(self._client.endpoint, commit)
+                return known
+        except StoreError:  # the Hub is asked although the cache cannot be written
+            return self._leads_to(repo_id, commit)
+
+    def _likely_store(self, repo_id: str) -> RepoStore:
+        return RepoStore(self._cache, next(iter(self._heads.types(repo_id))), repo_id)
+
+    def _leads_to(self, repo_id: str, commit: str) -> bool:
         heads = self._heads.get(repo_id)
         if not heads.time:  # those of a cache that another tool filled: what it calls a branch may be a pull request
             raise HubUnavailable(self._memory.failure)
