@@ -18,9 +18,9 @@ from pathlib import Path
 
 from kernels.authoring.bench.messages import decode
 from kernels.authoring.check.checked_variant import MAX_TEXT_BYTES, CheckedVariant, VariantFiles
-from kernels.authoring.check.python_sources import parsed
+from kernels.authoring.check.package_files import PackageFiles
 from kernels.authoring.compile.execution.objects import keep_objects
-from kernels.authoring.compile.sources.python_files import syntax_error
+from kernels.authoring.python_syntax import syntax_error
 from kernels.backends.plugins.json_schema import MAX_FILE_BYTES, read_declarations
 from kernels.errors import KernelsError
 from kernels.models.kernel_status import MAX_STATUS_BYTES, destination
@@ -260,7 +260,7 @@ def audited(folder: Path, text: str) -> object:
     """A variant's source, as an audit parses it."""
     (folder / "a.py").write_text(text)
     checked = CheckedVariant(folder, VariantFiles({"a.py": len(text)}))
-    return [why for _, why in parsed(checked, ["a.py"]) if isinstance(why, str)]
+    return PackageFiles(checked).module("a.py")
 
 
 def resident(what: str) -> int:

@@ -162,7 +162,7 @@ PIPES: dict[str, tuple[str, str]] = {
     "an audited source": ("build/torch-cpu/layers.py", "_checked(path).read('layers.py')"),
     "an audited library": ("build/torch-cpu/a.so", "_checked(path).start('a.so', 4)"),
     "a source": ("torch-ext/a.cpp", "[*hash_sources(root).hashes]"),
-    "a Python source": ("a.py", "file_syntax_error(path, 'a.py')"),
+    "a Python source": ("a.py", "syntax_errors([(path, 'a.py')])"),
     "objects": ("made-from.json", "keep_objects(root, root, {}, [])"),
     "a stamp": ("a.stamp", "stamped_code(root, path)"),
     "a page": ("README.md", "page(path)"),
@@ -183,7 +183,7 @@ from kernels import get_local_kernel
 from kernels.authoring.check.checked_variant import CheckedVariant, VariantFiles
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.torch_build import _library_abi, _version_file
-from kernels.authoring.compile.sources.python_files import file_syntax_error
+from kernels.authoring.compile.sources.python_files import syntax_errors
 from kernels.authoring.compile.sources.source_files import hash_sources
 from kernels.authoring.compile.execution.objects import keep_objects
 from kernels.authoring.compile.build_toml.reader import read_source

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kernels.authoring.bench.messages import decode
 from kernels.authoring.compile.build_toml.reader import read_source
-from kernels.authoring.compile.sources.python_files import syntax_error
+from kernels.authoring.python_syntax import syntax_error
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.plugins.torch_expression import parse_torch_path
 from kernels.errors import KernelsError, LockError, UntrustedSignature

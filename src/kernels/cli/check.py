@@ -55,7 +55,7 @@ def check(
         $ kernels check org/my-kernel --version 1 --static
         $ kernels check my-kernel --diff
     """
-    from kernels.authoring.check import audit
+    from kernels.authoring.check.audit import audit
     from kernels.authoring.check.repository import audit_repository
     from kernels.authoring.publish.preview import note_on_page
     from kernels.operations.info import is_path

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kernels.authoring.check.checked_variant as checked_variant
-from kernels.authoring.check import VariantAudit, audit
+from kernels.authoring.check.audit import VariantAudit, audit
 from kernels.errors import InvalidRepository, RepositoryNotFound
 from kernels.operations.info import is_path, repository_info
 from kernels.support.checks import CheckResult

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kernels.authoring.check.elf_file as elf_file
-from kernels.authoring.check import audit
+from kernels.authoring.check.audit import audit
 from kernels.authoring.wheel.platform_tag import oldest_glibc
 from kernels.errors import RequestError
 

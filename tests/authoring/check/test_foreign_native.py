@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from kernels.authoring.check import audit, foreign_library, foreign_native
+from kernels.authoring.check import foreign_library, foreign_native
+from kernels.authoring.check.audit import audit
 from kernels.authoring.check.foreign_library import UnreadableLibrary, library_format, read_library
 from kernels.errors import MissingPythonDependency
 
@@ -199,15 +200,10 @@ def test_damage_anywhere_ends_in_an_answer(tmp_path: Path) -> None:
 def test_a_reader_that_takes_too_long_or_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "library"
     path.write_bytes(recorded("aarch64_good.dylib"))
-    with pytest.raises(UnreadableLibrary, match=r"within 0\.001 seconds"):
+    with pytest.raises(UnreadableLibrary, match=r"more than 0\.001 seconds"):
         read_library(path, "Mach-O", seconds=0.001)
-    program = foreign_library._PROGRAM.replace("it.main()", "it._MEMORY = 1; it.main()")
-    monkeypatch.setattr(foreign_library, "_PROGRAM", program)
+    monkeypatch.setattr(foreign_library, "_MEMORY", 1)
     with pytest.raises(UnreadableLibrary, match="LIEF cannot read it"):
-        read_library(path, "Mach-O")
-    program = foreign_library._PROGRAM.replace("it._MEMORY = 1", "it._MAX_SYMBOLS = 0")
-    monkeypatch.setattr(foreign_library, "_PROGRAM", program)
-    with pytest.raises(UnreadableLibrary, match="it has more than 0 symbols"):
         read_library(path, "Mach-O")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kernels.authoring.check.native as native
-from kernels.authoring.check import audit
+from kernels.authoring.check.audit import audit
 from kernels.errors import MissingPythonDependency
 
 pytest.importorskip("elftools")

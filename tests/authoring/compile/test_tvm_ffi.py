@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tvm_ffi_kernel import needs_tvm_ffi, write_tvm_ffi_source
 
-from kernels.authoring.check import audit
+from kernels.authoring.check.audit import audit
 from kernels.authoring.compile import build_kernel, build_variants, default_backends, plan_builds, read_source
 from kernels.authoring.compile.toolchains import cuda_folders
 from kernels.errors import BuildError, CompilerNotFound

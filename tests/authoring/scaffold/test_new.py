@@ -15,7 +15,7 @@ import pytest
 from torch_headers import torch_headers
 
 from kernels import load_backends, register_backend, unregister_backend
-from kernels.authoring.check import audit
+from kernels.authoring.check.audit import audit
 from kernels.authoring.compile import build_kernel, read_source
 from kernels.authoring.scaffold import draft_kernel, new_kernel
 from kernels.authoring.scaffold.draft import TEMPLATES

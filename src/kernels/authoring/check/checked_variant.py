@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kernels.authoring.compile.sources.workspace import find_workspace, source_folders
 from kernels.errors import InvalidRepository, InvalidVariant, RepositoryNotFound
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, is_bytecode
 from kernels.resolver.variant import Variant, parse_variant
 from kernels.support.files import FileTooLarge, open_regular, read_bounded
 from kernels.support.formatting import shell_word
+
+if TYPE_CHECKING:
+    from kernels.authoring.check.python_sources import SourceFindings
 
 __all__ = [
     "MAX_FILES",
@@ -51,6 +54,7 @@ class CheckedVariant:
     files: VariantFiles
     variant: Variant | None = None  # its parsed name; None if invalid
     metadata: Metadata | None = None  # its parsed `metadata.json`; None until that is read, and if invalid
+    sources: SourceFindings | None = None  # what its sources show; None until they are read
 
     @staticmethod
     def of(folder: Path, root: Path | None = None, *, bytecode: bool = True) -> CheckedVariant:
@@ -92,6 +96,8 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
         >>> [variant.name for variant in find_variants(folder)]
         ['torch-cpu']
     """
+    from kernels.authoring.compile.sources.workspace import find_workspace, source_folders
+
     folder = Path(os.path.realpath(os.path.expanduser(path)))
     if folder.is_file():
         raise RepositoryNotFound(f"{os.fspath(path)} is a file; expected the folder of a kernel or a build.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Mapping
@@ -10,8 +9,7 @@ from collections.abc import Mapping
 from kernels import backends
 from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.authoring.check.faults import report_faults, report_hints
-from kernels.authoring.check.package_files import PackageFiles
-from kernels.authoring.check.parsed_sources import parsed
+from kernels.authoring.check.source_steps import source_findings
 from kernels.authoring.compile.freshness import digest_remedy
 from kernels.errors import InvalidMetadata, InvalidVariant, KernelsError
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
@@ -19,7 +17,6 @@ from kernels.models.snapshot import METADATA_FILE, is_bytecode
 from kernels.models.spdx import license_problem
 from kernels.resolver.variant import UNIVERSAL, parse_variant
 from kernels.support.checks import StepResults, failed, missing, ok, skipped
-from kernels.support.documents import TooComplex
 from kernels.support.formatting import plural
 from kernels.trust.digest import verify_digest
 
@@ -125,22 +122,13 @@ def _not_listed(
     present = _PRESENT | {module for module, name in names.items() if name in found.python_depends}
     if checked.variant is not None and checked.variant.kind == "tvm-ffi":
         present |= {"tvm_ffi"}
-    try:
-        files = PackageFiles(checked).imported_at_load()
-    except TooComplex:  # the check of the layers says so
-        return []
     hints = []
-    for file, module in parsed(checked, sorted(files)):
-        for node in [] if isinstance(module, str) else module.body:
-            imported = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                imported = [node.module or ""]
-            for name in dict.fromkeys(each.partition(".")[0] for each in imported):
-                # Torch's packages for devices, such as torch_npu, are there where the backend is.
-                if name not in present and not name.startswith("torch_"):
-                    what = f"{file}, line {node.lineno}: imports {name}, which `python-depends` does not list"
-                    listed = f"a {found.backend.type} kernel may ask for {', '.join(sorted(allowed))}"
-                    hints.append(f"{what}; {f'add {names[name]!r} in build.toml' if name in names else listed}")
+    for file, line, name in source_findings(checked).imports:
+        # Torch's packages for devices, such as torch_npu, are there where the backend is.
+        if name not in present and not name.startswith("torch_"):
+            what = f"{file}, line {line}: imports {name}, which `python-depends` does not list"
+            listed = f"a {found.backend.type} kernel may ask for {', '.join(sorted(allowed))}"
+            hints.append(f"{what}; {f'add {names[name]!r} in build.toml' if name in names else listed}")
     return hints
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.authoring.check.package_files import DefinedClass, PackageFiles
 
 __all__ = ["ExportedLayer", "exported_layers"]
@@ -22,9 +21,8 @@ class ExportedLayer:
     classes: tuple[DefinedClass, ...]
 
 
-def exported_layers(checked: CheckedVariant) -> list[ExportedLayer] | None:
+def exported_layers(files: PackageFiles) -> list[ExportedLayer] | None:
     """The layers that a variant's `layers` exports, by name; None if it has no `layers` that the sources show."""
-    files = PackageFiles(checked)
     found = None if files.init is None else files.find(files.init, "layers")
     if not isinstance(found, str):
         return None

@@ -8,21 +8,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kernels.errors import MissingPythonDependency
-from kernels.support.command import CommandFailed, CommandTimeout, run_command
-from kernels.support.documents import check_json
+from kernels.support.limited_call import LimitExceeded, call_limited
 
-__all__ = ["LibraryFacts", "UnreadableLibrary", "library_format", "main", "read_library", "require_lief"]
+__all__ = ["LibraryFacts", "UnreadableLibrary", "library_format", "read_library", "require_lief"]
 
-#: The time limit of one file, and the bytes that its facts may have.
-_SECONDS, _MAX_OUTPUT = 120.0, 4 * 1024 * 1024
+#: The time limit of one file.
+_SECONDS = 120.0
 
 #: Bytes of memory beside three times the file: LIEF keeps the file, and what it parses.
 _MEMORY = 2 * 1024**3
@@ -32,11 +29,6 @@ _MAX_SYMBOLS, _MAX_LIBRARIES = 500_000, 2_000
 
 #: The first bytes of Mach-O files, of one processor or several.
 _MACHO = (b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xfe\xed\xfa\xce", b"\xca\xfe\xba\xbe")
-
-_PROGRAM = (
-    "import sys; sys.path[:] = [path for path in sys.path if path]; "
-    "import kernels.authoring.check.foreign_library as it; it.main()"
-)
 
 
 class LibraryFacts(msgspec.Struct, frozen=True):
@@ -71,13 +63,6 @@ class LibraryFacts(msgspec.Struct, frozen=True):
 
 class UnreadableLibrary(Exception):
     """A file is no library of that format; the message is a clause."""
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    """What the process found: the parts of a file, or why there are none."""
-
-    parts: list[LibraryFacts] = []
-    unreadable: str = ""
 
 
 def library_format(start: bytes) -> str | None:
@@ -118,42 +103,23 @@ def read_library(path: Path, format: str, seconds: float = _SECONDS) -> list[Lib
     Raises:
         UnreadableLibrary: It cannot be read as that format.
     """
-    command = [sys.executable, "-c", _PROGRAM, format, os.fspath(path)]
+    memory = _MEMORY + 3 * path.stat().st_size
     try:
-        text = run_command(command, seconds=seconds, max_output=_MAX_OUTPUT)
-        check_json(text)
-        answer = msgspec.json.decode(text, type=_Answer)
-    except CommandTimeout as error:
-        raise UnreadableLibrary(f"LIEF did not read it within {seconds:g} seconds") from error
-    except (CommandFailed, ValueError) as error:
-        raise UnreadableLibrary(f"LIEF cannot read it as a {format} file") from error
-    if answer.unreadable:
-        raise UnreadableLibrary(answer.unreadable)
-    return answer.parts
+        return call_limited(_parts, os.fspath(path), format, seconds=seconds, memory=memory)
+    except LimitExceeded as error:
+        raise UnreadableLibrary(f"LIEF cannot read it as a {format} file: {error}") from error
 
 
-def main() -> None:
-    """Read the library in `sys.argv`, and print what was found as JSON."""
-    format, path = sys.argv[1:]
-    _limit_memory(os.path.getsize(path))
+def _parts(path: str, format: str) -> list[LibraryFacts]:
     import lief
 
     lief.logging.disable()
     try:
-        answer = _Answer(_macho(lief, path) if format == "Mach-O" else _pe(lief, path))
-    except UnreadableLibrary as error:
-        answer = _Answer(unreadable=str(error))
-    sys.stdout.buffer.write(msgspec.json.encode(answer))
-    sys.stdout.flush()
-    os._exit(0)
-
-
-def _limit_memory(size: int) -> None:
-    with suppress(ImportError, OSError, ValueError):  # Windows has no such limit
-        import resource
-
-        limit = _MEMORY + 3 * size
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        return _macho(lief, path) if format == "Mach-O" else _pe(lief, path)
+    except (UnreadableLibrary, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - what LIEF raises
+        raise UnreadableLibrary(f"LIEF cannot read it as a {format} file ({type(error).__name__})") from None
 
 
 def _macho(lief: Any, path: str) -> list[LibraryFacts]:

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernels.authoring.check.checked_variant import CheckedVariant
+from kernels.authoring.check.checked_variant import MAX_TEXT_BYTES, CheckedVariant
 from kernels.authoring.check.namespaces import dotted_name, imported_names
-from kernels.authoring.check.parsed_sources import parsed
+from kernels.authoring.python_syntax import parse_source
 from kernels.support.documents import TooComplex
 
 __all__ = ["DefinedClass", "PackageFiles"]
@@ -37,14 +37,32 @@ class PackageFiles:
     """The Python files of a variant, each parsed once."""
 
     def __init__(self, checked: CheckedVariant) -> None:
-        self._checked = checked
+        self.checked = checked
+        self._trees: dict[str, ast.Module | str] = {}
         self._modules: dict[str, ModuleNames | None] = {}
         self._steps = 0
+
+    def module(self, file: str) -> ast.Module | str:
+        """The syntax tree of a file, or the reason why it has none."""
+        if file not in self._trees:
+            self._trees[file] = self._parse(file)
+        return self._trees[file]
+
+    def _parse(self, file: str) -> ast.Module | str:
+        data = self.checked.read(file)
+        if data is None:
+            return f"it has more than {MAX_TEXT_BYTES} bytes"
+        try:
+            return parse_source(data, file)
+        except SyntaxError as error:
+            return f"line {error.lineno}: {error.msg}"
+        except ValueError as error:
+            return str(error)
 
     @property
     def init(self) -> str | None:
         """The file of the kernel's module; older builds have the package in a folder of its own."""
-        names = self._checked.files.sizes
+        names = self.checked.files.sizes
         return next((name for name in names if name.split("/")[1:] in ([], [_INIT]) and _is_init(name)), None)
 
     def imported_at_load(self) -> set[str]:
@@ -60,7 +78,7 @@ class PackageFiles:
             found.add(file)
             folders = file.split("/")[:-1]
             packages = ["/".join([*folders[:count], _INIT]) for count in range(len(folders) + 1)]
-            pending += [name for name in packages if name in self._checked.files.sizes and name != file]
+            pending += [name for name in packages if name in self.checked.files.sizes and name != file]
             names = self._names(file)
             if names is None:
                 continue
@@ -75,7 +93,7 @@ class PackageFiles:
         if self._steps > _MAX_STEPS:
             raise TooComplex(f"the imports of its layers take more than {_MAX_STEPS} steps to follow")
         if file not in self._modules:
-            [(_, module)] = parsed(self._checked, [file])
+            module = self.module(file)
             self._modules[file] = ModuleNames.of(module) if isinstance(module, ast.Module) else None
         return self._modules[file]
 
@@ -127,7 +145,7 @@ class PackageFiles:
         parts = [*folders[: len(folders) - (level - 1)], *filter(None, dotted.split("."))]
         path = "/".join(parts)
         candidates = (f"{path}/{_INIT}", f"{path}.py") if parts else (_INIT,)
-        return next((name for name in candidates if name in self._checked.files.sizes), None)
+        return next((name for name in candidates if name in self.checked.files.sizes), None)
 
     def lineage(self, layer: DefinedClass, depth: int = _MAX_DEPTH) -> list[DefinedClass] | None:
         """A class and its bases in the variant, if one of them is a subclass of `nn.Module`; else None."""

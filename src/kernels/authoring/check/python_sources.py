@@ -1,38 +1,85 @@
-"""Check the sources in a variant; they are parsed, never run."""
+"""Check the sources in a variant, in a process with limits (`source_steps`); they are parsed, never run."""
 
 from __future__ import annotations
 
+import ast
 import io
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from kernels import backends
 from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.authoring.check.faults import report_faults, report_hints
 from kernels.authoring.check.namespaces import foreign_registrations, is_torchs
 from kernels.authoring.check.package_files import PackageFiles
-from kernels.authoring.check.parsed_sources import parsed
+from kernels.authoring.check.static_layers import static_layers
 from kernels.models.snapshot import METADATA_FILE
-from kernels.resolver.variant import UNIVERSAL
-from kernels.support.checks import StepResults, ok, skipped
+from kernels.support.checks import StepResult, StepResults, failed, ok, skipped
+from kernels.support.documents import TooComplex
 from kernels.support.formatting import plural
 
-__all__ = ["forbidden_lines", "namespaces"]
+__all__ = ["SourceFindings", "read_sources"]
 
 
-def namespaces(checked: CheckedVariant) -> StepResults:
+@dataclass(frozen=True)
+class SourceFindings:
+    """What the sources of a variant show.
+
+    Attributes:
+        namespaces: The results of the step of that name.
+        layers: The results of the step of that name.
+        lines: Those of the step `source lines`.
+        imports: The packages that a load imports, with file and line.
+    """
+
+    namespaces: list[StepResult]
+    layers: list[StepResult]
+    lines: list[StepResult]
+    imports: list[tuple[str, int, str]] = field(default_factory=list)
+
+
+def read_sources(checked: CheckedVariant, hacks: Sequence[str]) -> SourceFindings:
+    """Read a variant's sources in this process.
+
+    Args:
+        checked: The variant.
+        hacks: Texts that its backend forbids.
+    """
+    files = PackageFiles(checked)
+    try:
+        imports = list(_imports_at_load(files))
+    except TooComplex:  # the other steps say so
+        imports = []
+    return SourceFindings(
+        _results(lambda: _namespaces(files)),
+        _results(lambda: static_layers(files)),
+        list(_forbidden_lines(checked, hacks)) if hacks else [],
+        imports,
+    )
+
+
+def _results(step: Callable[[], StepResults]) -> list[StepResult]:
+    try:
+        return list(step())
+    except TooComplex as error:
+        return [failed(str(error))]
+
+
+def _namespaces(files: PackageFiles) -> StepResults:
     """Whether all operators that the sources register by a literal name are in the kernel's own namespace.
 
     A namespace that is not Torch's, in a file that loading the kernel does not import, is a hint.
     """
+    checked = files.checked
     if checked.metadata is None:
         yield skipped("the metadata, which has the kernel's namespace, is missing or invalid")
         return
-    imported = PackageFiles(checked).imported_at_load()
+    imported = files.imported_at_load()
     count = 0
     faults: list[str] = []
     hints: list[str] = []
-    for name, module in parsed(checked, checked.python_files()):
+    for name in checked.python_files():
+        module = files.module(name)
         count += 1
         if isinstance(module, str):
             faults.append(f"{name}: {module}")
@@ -49,16 +96,21 @@ def namespaces(checked: CheckedVariant) -> StepResults:
         yield ok(f"{plural(count, 'Python file')} without foreign registrations")
 
 
-def forbidden_lines(checked: CheckedVariant) -> StepResults:
+def _imports_at_load(files: PackageFiles) -> Iterator[tuple[str, int, str]]:
+    """The packages that a load imports at the top of a file, with the file and the line."""
+    for file in sorted(files.imported_at_load()):
+        module = files.module(file)
+        for node in [] if isinstance(module, str) else module.body:
+            imported = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                imported = [node.module or ""]
+            for name in dict.fromkeys(each.partition(".")[0] for each in imported):
+                yield file, node.lineno, name
+
+
+def _forbidden_lines(checked: CheckedVariant, hacks: Sequence[str]) -> StepResults:
     """Whether the sources have text that the variant's backend forbids: a hint, as the line may not run there."""
-    if checked.variant is None or checked.variant.backend == UNIVERSAL:
-        yield skipped("the variant is not for one backend")
-        return
-    backend = backends.known(checked.variant.backend)
-    hacks = () if backend is None else tuple(backend.cuda_hacks_to_strip)
-    if not hacks:
-        yield skipped(f"{checked.variant.backend} forbids no source lines")
-        return
+    assert checked.variant is not None
     faults = [
         f"{name}, line {number}: {line.strip()[:100]!r} has {hack!r}, which is forbidden for {checked.variant.backend}"
         for name, text in _texts(checked)

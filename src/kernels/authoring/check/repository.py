@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from kernels.authoring.check import VariantAudit, audit_variant
+from kernels.authoring.check.audit import VariantAudit, audit_variant
 from kernels.errors import InvalidMetadata, NoSuitableBuild, UntrustedSignature
 from kernels.models.metadata import Digest
 from kernels.models.requirement import Requirement

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.authoring.check.exported_layers import ExportedLayer, exported_layers
 from kernels.authoring.check.faults import report_faults, report_hints
+from kernels.authoring.check.package_files import PackageFiles
 from kernels.layer.validate import ALLOWED_MEMBERS
 from kernels.support.checks import StepResults, ok, skipped
 from kernels.support.formatting import plural
@@ -19,12 +19,12 @@ __all__ = ["static_layers"]
 _MODULE_ATTRIBUTES = frozenset({"call_super_init", "dump_patches", "training"})
 
 
-def static_layers(checked: CheckedVariant) -> StepResults:
+def static_layers(files: PackageFiles) -> StepResults:
     """Whether the sources of the layers define constructors or additional members, which is not allowed.
 
     `kernelize` refuses such a layer. If it can use another one, that is a hint: the kernel is of use.
     """
-    layers = exported_layers(checked)
+    layers = exported_layers(files)
     if layers is None:
         yield skipped("the kernel has no layers")
         return

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernels.authoring.check import audit_variant
+from kernels.authoring.check.audit import audit_variant
 from kernels.authoring.compile.freshness import refuse_stale, stale_builds
-from kernels.authoring.compile.sources.python_files import file_syntax_error
+from kernels.authoring.compile.sources.python_files import syntax_errors
 from kernels.authoring.compile.sources.workspace import Workspace
 from kernels.authoring.publish.local_builds import LocalBuilds
 from kernels.errors import RequestError
@@ -52,7 +52,5 @@ def _problems(builds: LocalBuilds) -> Iterator[str]:
         # The digest was compared when the builds were read, and their files hashed.
         found = audit_variant(folder, dynamic=False, root=builds.folder, bytecode=False, without=("digest",))
         yield from (f"{name}: {each.step}: {each.what}" for each in found.findings if each.verdict == "failed")
-    for path, file in builds.benchmarks.items():
-        problem = file_syntax_error(file.path, path)
-        if problem is not None:
-            yield f"{file.path}:{problem[0]}: not valid Python: {problem[1]}"
+    files = [(file.path, str(file.path)) for file in builds.benchmarks.values()]
+    yield from (f"{path}:{line}: not valid Python: {problem}" for path, line, problem in syntax_errors(files))

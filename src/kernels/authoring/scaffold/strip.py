@@ -8,7 +8,6 @@ import io
 import os
 import re
 import tokenize
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,10 @@ from types import MappingProxyType
 
 from kernels.authoring.compile import read_source
 from kernels.authoring.compile.sources.workspace import find_workspace
+from kernels.authoring.python_syntax import parse_source
 from kernels.backends import find
-from kernels.support.documents import TooComplex, check_source
 from kernels.support.files import read_bounded
+from kernels.support.limited_call import LimitExceeded, call_limited
 
 __all__ = ["Stripped", "StrippedFile", "strip_sources", "strip_text"]
 
@@ -122,12 +122,17 @@ def strip_text(
     if not any(hack in line for line in lines for hack in hacks):
         return Stripped(text, ())
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the kernel's code, such as an invalid escape
-            check_source(text.encode())
-            module = ast.parse(text)
-            texts = list(_texts(text))
-    except (SyntaxError, TooComplex, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+        return call_limited(_strip, lines, hacks, frozenset(used), dict(needed))
+    except LimitExceeded as error:
+        return Stripped(text, ((1, f"the file cannot be parsed: {error}"),))
+
+
+def _strip(lines: Sequence[str], hacks: Sequence[str], used: Set[str], needed: Mapping[str, str]) -> Stripped:
+    text = "".join(lines)
+    try:
+        module = parse_source(text)
+        texts = list(_texts(text))
+    except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):
         return Stripped(text, ((1, "the file is not valid Python"),))
     statements = list(_statements(module))
     chosen: dict[ast.stmt, int] = {}

@@ -12,7 +12,7 @@ import pytest
 from torch_headers import torch_headers
 
 from kernels import get_local_kernel
-from kernels.authoring.check import audit
+from kernels.authoring.check.audit import audit
 from kernels.authoring.compile import build_kernel, read_source
 from kernels.authoring.scaffold import adopt_kernel
 from kernels.errors import RequestError

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from kernels.authoring.compile.build_toml.model import KernelSource
 from kernels.authoring.compile.sources.source_files import source_entries
+from kernels.authoring.python_syntax import find_syntax_errors
 from kernels.errors import RequestError
-from kernels.support.documents import TooComplex, check_source
-from kernels.support.files import FileTooLarge, read_bounded
+from kernels.support.formatting import plural
+from kernels.support.limited_call import LimitExceeded, call_limited
 
-__all__ = ["check_python", "file_syntax_error", "package_files", "syntax_error"]
+__all__ = ["check_python", "package_files", "syntax_errors"]
 
 #: The largest Python file that is compiled: a generated module has some 100 kB.
 _MAX_PYTHON_BYTES = 2 * 1024 * 1024
@@ -45,40 +46,27 @@ def check_python(source: KernelSource) -> None:
     Raises:
         RequestError: It cannot; the message has the file and the line.
     """
-    for _, path in package_files(source):
-        problem = file_syntax_error(path, path.name) if path.suffix == ".py" else None
-        if problem is not None:
-            raise RequestError(f"{path}:{problem[0]}: not valid Python: {problem[1]}.")
+    files = [(path, str(path)) for _, path in package_files(source) if path.suffix == ".py"]
+    for name, line, problem in syntax_errors(files):
+        raise RequestError(f"{name}:{line}: not valid Python: {problem}.")
 
 
-def file_syntax_error(path: Path, name: str) -> tuple[int, str] | None:
-    """As `syntax_error`, for a file of a limited size that is called `name`."""
-    try:
-        return syntax_error(read_bounded(path, _MAX_PYTHON_BYTES), name)
-    except FileTooLarge:
-        return 1, f"it has more than {_MAX_PYTHON_BYTES} bytes"
-
-
-def syntax_error(data: bytes, name: str) -> tuple[int, str] | None:
-    """Why Python cannot compile a file: the line and the problem; None if it can. Nothing is run.
+def syntax_errors(files: Sequence[tuple[Path, str]]) -> list[tuple[str, int, str]]:
+    """The files that Python cannot compile: the name, the line and the problem. Nothing of them is run.
 
     Args:
-        data: The file's content.
-        name: The file's name.
+        files: Each file, and the name that it has in the result.
 
     Example:
-        >>> syntax_error(b"one = 1\\nreturn one\\n", "a.py")
-        (2, "'return' outside function")
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.py")
+        >>> _ = path.write_bytes(b"one = 1\\nreturn one\\n")
+        >>> syntax_errors([(path, "a.py")])
+        [('a.py', 2, "'return' outside function")]
     """
+    if not files:
+        return []
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the file's own, such as for an invalid escape
-            check_source(data)
-            compile(data, name, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        return error.lineno or 1, error.msg
-    except TooComplex as error:
-        return 1, str(error)
-    except (ValueError, RecursionError, MemoryError) as error:  # a null byte; nested too deep
-        return 1, f"it cannot be compiled ({type(error).__name__})"
-    return None
+        return call_limited(find_syntax_errors, files, _MAX_PYTHON_BYTES)
+    except LimitExceeded as error:
+        return [(files[0][1], 1, f"the {plural(len(files), 'Python file')} cannot be compiled: {error}")]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.support.documents import TooComplex, check_source
+from kernels.authoring.python_syntax import parse_source
 from kernels.support.files import read_bounded
 
 __all__ = ["MAX_DEPTH", "Definition", "FoundName", "IndexedModule", "IndexedPackage"]
@@ -109,14 +108,10 @@ class IndexedPackage:
             files.insert(0, (place.with_name(f"{path[-1]}.py"), False))
         for file, package in files:
             try:
-                data = read_bounded(file, _MAX_SOURCE_BYTES)
-                check_source(data)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # about the kernel's code, such as an invalid escape
-                    return IndexedModule(path, ast.parse(data), package=package)
+                return IndexedModule(path, parse_source(read_bounded(file, _MAX_SOURCE_BYTES)), package=package)
             except FileNotFoundError:
                 continue
-            except (OSError, SyntaxError, TooComplex, ValueError, RecursionError, MemoryError):
+            except (OSError, SyntaxError, ValueError, RecursionError):
                 return None
         return None
 

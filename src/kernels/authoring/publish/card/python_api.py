@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernels.authoring.publish.card.package_index import MAX_DEPTH, Definition, FoundName, IndexedPackage
+from kernels.support.limited_call import LimitExceeded, call_limited
 
 __all__ = ["KernelApi", "LayerOffer", "Offer", "read_api"]
 
@@ -72,7 +73,8 @@ class KernelApi:
 def read_api(folder: Path) -> KernelApi:
     """What the package in a build's folder offers.
 
-    A file that is missing, too large or not valid Python offers nothing.
+    A file that is missing, too large or not valid Python offers nothing. The sources are parsed in a process with
+    limits of time and memory.
 
     Args:
         folder: The variant, with `__init__.py` at its top, or in its one package.
@@ -84,6 +86,13 @@ def read_api(folder: Path) -> KernelApi:
         >>> read_api(place).functions
         (Offer(name='relu', kind='function', signature='relu(x: int = 0) -> int', doc='Clamp.'),)
     """
+    try:
+        return call_limited(_read_api, folder)
+    except LimitExceeded:
+        return KernelApi()
+
+
+def _read_api(folder: Path) -> KernelApi:
     package = IndexedPackage(_root(folder))
     top = package.module(())
     if top is None:

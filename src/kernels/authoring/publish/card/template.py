@@ -1,12 +1,15 @@
 """A `CARD.md`: a Jinja template, as published sources have it, filled in without running code of its author.
 
+Jinja's sandbox gives it data alone, and it is filled in in a process with limits: no list of what templates may use
+bounds what they cost.
 Templates for other builders are read with the settings that these use: the line break after a block tag is dropped, and
 a name that is not known is empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import importlib.util
+from collections.abc import Mapping
 from typing import Any
 
 from kernels.authoring.publish.card.facts import CardFacts
@@ -14,23 +17,20 @@ from kernels.authoring.publish.card.front_matter import hub_license
 from kernels.authoring.publish.card.python_api import Offer
 from kernels.errors import MissingPythonDependency, RequestError
 from kernels.support.formatting import did_you_mean, format_text
+from kernels.support.limited_call import LimitExceeded, call_limited
 
 __all__ = ["PLACEHOLDERS", "fill_template"]
 
-#: The most characters of a filled template. Its time is the number of loops times the product of nested lists.
+#: The most characters of a filled template, and the time and memory that filling it may take: real ones take
+#: milliseconds.
 _MAX_CARD = 4 * 1024 * 1024
-_MAX_LOOPS = 50
-_MAX_NESTED = 2
-
-#: What templates are made of here: they choose and print texts. Nothing that makes a text longer from a part of itself.
-_NODES = frozenset({"Template", "Output", "TemplateData", "Name", "Const", "Getattr", "Getitem", "List", "Tuple"})
-_NODES |= {"If", "For", "Test", "Not", "And", "Or", "Compare", "Operand", "CondExpr", "Neg", "Filter", "Keyword"}
-_FILTERS = frozenset({"capitalize", "count", "d", "default", "first", "last", "length", "lower", "title", "trim"})
-_FILTERS |= {"upper"}
-_ORDERS = frozenset({"list", "reverse", "sort", "unique"})
+_SECONDS, _MEMORY = 10.0, 512 * 1024**2
 
 #: What a template of values of the wrong kind, or one that is nested too deep, ends with.
 _FAILURES = (TypeError, ValueError, LookupError, ArithmeticError, RecursionError, SyntaxError)
+
+#: What a template prints; other values, such as a function, print nothing.
+_PRINTED = (str, int, float, list, tuple, dict, type(None))
 
 
 class _Name(str):
@@ -81,33 +81,52 @@ def fill_template(template: str, facts: CardFacts, where: str) -> tuple[str, lis
         The page, and notes: a placeholder that is not known, and left empty.
 
     Raises:
-        RequestError: The template is not valid Jinja, does more than choose and print texts, or is too large.
+        RequestError: The template is not valid Jinja, takes too much time or memory, or makes too large a page.
         MissingPythonDependency: It has placeholders, and jinja2 is not installed.
     """
     if not any(sign in template for sign in ("{{", "{%", "{#")):
         return template, []
-    try:
-        import jinja2
-        from jinja2 import meta
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError:
+    if importlib.util.find_spec("jinja2") is None:
         raise MissingPythonDependency(
             f"{where} has placeholders, and jinja2, which fills them in, is not installed: pip install jinja2 (the "
             "extra `build`)."
-        ) from None
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, keep_trailing_newline=True, autoescape=False)
-    environment.globals.clear()
-    environment.filters = {
-        **{name: each for name, each in environment.filters.items() if name in _FILTERS | _ORDERS},
-        "join": _join,
-    }
+        )
     try:
-        tree = environment.parse(template)
-        _check(tree, where)
+        page, unknown = call_limited(_fill, template, facts, where, seconds=_SECONDS, memory=_MEMORY)
+    except LimitExceeded as error:
+        raise RequestError(f"{where}: the template cannot be filled in: {error}.") from None
+    notes = [
+        f"{where}: the placeholder {name!r} is not known, and left empty.{did_you_mean(name, PLACEHOLDERS)}"
+        for name in unknown
+    ]
+    return page, notes
+
+
+def _fill(template: str, facts: CardFacts, where: str) -> tuple[str, list[str]]:
+    """The page, and the placeholders that are not known."""
+    import jinja2
+    from jinja2 import meta
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Environment(ImmutableSandboxedEnvironment):
+        """Of a value, a template sees data: no methods."""
+
+        def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+            return not callable(value) and super().is_safe_attribute(obj, attr, value)
+
+        def wrap_str_format(self, value: Any) -> None:
+            """Nothing: `str.format` is a method like others."""
+
+        def unsafe_undefined(self, obj: Any, attribute: str) -> jinja2.Undefined:
+            return self.undefined(obj=obj, name=attribute)  # as an attribute that does not exist
+
+    environment = Environment(trim_blocks=True, keep_trailing_newline=True, autoescape=False, finalize=_printed)
+    environment.globals.clear()
+    try:
         values = _values(facts)
-        unknown = sorted(meta.find_undeclared_variables(tree) - values.keys())
+        unknown = sorted(meta.find_undeclared_variables(environment.parse(template)) - values.keys())
         parts, size = [], 0
-        for part in environment.from_string(tree).generate(values):
+        for part in environment.from_string(template).generate(values):
             size += len(part)
             if size > _MAX_CARD:
                 raise RequestError(f"{where}: filled in, the card has more than {_MAX_CARD} characters.")
@@ -119,55 +138,11 @@ def fill_template(template: str, facts: CardFacts, where: str) -> tuple[str, lis
         ) from None
     except (jinja2.TemplateError, *_FAILURES) as error:
         raise RequestError(f"{where}: the template cannot be filled in: {format_text(error)}.") from None
-    notes = [
-        f"{where}: the placeholder {name!r} is not known, and left empty.{did_you_mean(name, PLACEHOLDERS)}"
-        for name in unknown
-    ]
-    return "".join(parts), notes
+    return "".join(parts), unknown
 
 
-def _join(values: Any, separator: str = "") -> str:
-    """Join texts, up to the most characters of a card."""
-    texts = list(map(str, values))
-    if sum(map(len, texts)) + len(separator) * len(texts) > _MAX_CARD:
-        raise ValueError(f"`join` makes a text of more than {_MAX_CARD} characters")
-    return separator.join(texts)
-
-
-def _check(tree: Any, where: str) -> None:
-    """Refuse what takes time or memory without bound, or does more than choose and print texts."""
-    from jinja2 import nodes
-
-    for node in _walk(tree):
-        kind = type(node).__name__
-        if kind not in _NODES:
-            raise RequestError(
-                f"{where}, line {node.lineno}: a card's template may print placeholders, and choose with `if` and "
-                f"`for`; it may not use {kind.lower()}."
-            )
-    loops = list(tree.find_all(nodes.For))
-    for loop in loops:
-        nested = max((len(list(inner.find_all(nodes.For))) for inner in loop.find_all(nodes.For)), default=0)
-        if loop.recursive or nested >= _MAX_NESTED - 1 or len(loops) > _MAX_LOOPS or not _is_list(loop.iter):
-            raise RequestError(
-                f"{where}, line {loop.lineno}: a loop is over a placeholder, and nested in one other at most; a "
-                f"template has {_MAX_LOOPS} at most."
-            )
-
-
-def _walk(node: Any) -> Iterator[Any]:
-    yield node
-    for child in node.iter_child_nodes():
-        yield from _walk(child)
-
-
-def _is_list(node: Any) -> bool:
-    """Whether a loop is over a name, in its order or another."""
-    from jinja2 import nodes
-
-    while isinstance(node, nodes.Filter) and node.name in _ORDERS:
-        node = node.node
-    return isinstance(node, nodes.Name)
+def _printed(value: Any) -> Any:
+    return value if isinstance(value, _PRINTED) else ""
 
 
 def _values(facts: CardFacts) -> dict[str, Any]:

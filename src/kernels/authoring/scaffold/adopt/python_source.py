@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernels.authoring.python_syntax import parse_source
 from kernels.backends import all_backends
 from kernels.errors import RequestError
-from kernels.support.documents import TooComplex, check_source
+from kernels.support.limited_call import LimitExceeded, call_limited
 
 __all__ = ["InlineSources", "Launcher", "PythonSource", "read_python"]
 
@@ -96,14 +96,18 @@ def read_python(data: bytes, name: str) -> PythonSource:
         (('k',), (Launcher(name='f', parameters=(('x', ''),), returns=False),))
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the kernel's code, such as an invalid escape
-            check_source(data)
-            module = ast.parse(data, name)
+        return call_limited(_read, data, name, tuple(each.device_type for each in all_backends()))
+    except LimitExceeded as error:
+        raise RequestError(f"{name} cannot be parsed: {error}") from None
+
+
+def _read(data: bytes, name: str, devices: Sequence[str]) -> PythonSource:
+    try:
+        module = parse_source(data, name)
     except SyntaxError as error:
         raise RequestError(f"{name}, line {error.lineno}: {error.msg}") from None
-    except (TooComplex, ValueError, RecursionError, MemoryError) as error:
-        raise RequestError(f"{name} cannot be parsed ({type(error).__name__}: {error})") from None
+    except ValueError as error:
+        raise RequestError(f"{name}: {error}") from None
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     kernels = [name for name, node in functions.items() if any(map(_is_jit, node.decorator_list))]
     reached = set(kernels)
@@ -125,7 +129,7 @@ def read_python(data: bytes, name: str) -> PythonSource:
         launchers=tuple(_launcher(functions[name]) for name in functions if name in public and name not in kernels),
         classes=tuple(name for name in classes if name in reached and name[0] != "_"),
         modules=tuple(_modules(module)),
-        runs=tuple(_runs(module, reached)),
+        runs=tuple(_runs(module, reached, devices)),
         inline=_inline(module),
     )
 
@@ -172,7 +176,7 @@ def _modules(module: ast.Module) -> Iterator[str]:
     yield from (name for name in found if name not in _LAUNCHED and name not in sys.stdlib_module_names)
 
 
-def _runs(module: ast.Module, reached: Collection[str]) -> Iterator[int]:
+def _runs(module: ast.Module, reached: Collection[str], devices: Sequence[str]) -> Iterator[int]:
     imported = dict(_imported(module))
     for node in module.body:
         is_main = isinstance(node, ast.If) and "__name__" in _names(node.test)
@@ -181,7 +185,7 @@ def _runs(module: ast.Module, reached: Collection[str]) -> Iterator[int]:
             yield node.lineno
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and node.value is not None:
             called = [each.func for each in _run_by([node.value]) if isinstance(each, ast.Call)]
-            if any(_computes(each, imported, reached) for each in called):
+            if any(_computes(each, imported, reached, devices) for each in called):
                 yield node.lineno
 
 
@@ -194,7 +198,9 @@ def _imported(module: ast.Module) -> Iterator[tuple[str, str]]:
             yield from ((each.asname or each.name, f"{node.module}.{each.name}") for each in node.names)
 
 
-def _computes(function: ast.expr, imported: Mapping[str, str], reached: Collection[str]) -> bool:
+def _computes(
+    function: ast.expr, imported: Mapping[str, str], reached: Collection[str], devices: Sequence[str]
+) -> bool:
     """Whether a call launches a Triton function, makes a tensor or asks a device."""
     if isinstance(function, ast.Subscript):  # the grid of a launch
         function = function.value
@@ -209,8 +215,7 @@ def _computes(function: ast.expr, imported: Mapping[str, str], reached: Collecti
     name = ".".join([imported.get(function.id, function.id), *reversed(parts)])
     if name.count(".") == 1 and name.startswith("torch."):
         return name.removeprefix("torch.") not in _HARMLESS
-    devices = tuple(f"torch.{backend.device_type}." for backend in all_backends())
-    return name.startswith(_RUNNING + devices) and not name.endswith(_QUESTIONS)
+    return name.startswith((*_RUNNING, *(f"torch.{each}." for each in devices))) and not name.endswith(_QUESTIONS)
 
 
 def _inline(module: ast.Module) -> InlineSources | None:
