@@ -14,7 +14,8 @@ from hub import TestHub
 from mirror_tree import MirrorTree, StaticServer
 
 from kernels import get_kernel, settings
-from kernels.errors import InvalidRepository, KernelsError, UntrustedSignature
+from kernels.errors import InvalidRepository, KernelsError, StoreError, UntrustedSignature
+from kernels.mirror import archive
 from kernels.mirror.signing import Ed25519Signer
 from kernels.models.mirror import RepositoryIndex, commit_path, index_path
 from kernels.models.mirror_document import MIRROR_FORMAT, MirrorDocument
@@ -319,3 +320,32 @@ def test_an_archive_that_is_cut_or_changed_is_refused(server: StaticServer, tree
         refused(server, str(path.name), KernelsError)
     path.write_bytes(content)
     assert get_kernel("acme/relu", version=1).__file__
+
+
+def test_an_archive_of_zeros_is_refused_before_it_is_unpacked(
+    server: StaticServer, tree: MirrorTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zeros = {"torch-cpu": {"zeros.bin": bytes(80 * 2**20)}}
+    with pytest.raises(InvalidRepository, match="more than 1000 times smaller"):
+        tree.add("acme/relu", version=1, variants=zeros)
+    with monkeypatch.context() as careless:
+        careless.setattr(archive, "_MAX_RATIO", 10**6)  # the writer of this mirror is another program
+        tree.add("acme/relu", version=1, variants=zeros)
+    refused(server, "more than 1000 times as many")
+    assert not list(settings.cache_dir().rglob("*.incomplete"))
+    # What is not large may become as small as it likes.
+    tree.add("acme/small", version=1, variants={"torch-cpu": {"zeros.bin": bytes(2**20)}})
+    assert get_kernel("acme/small", version=1).__file__
+
+
+def test_files_for_which_the_disk_has_no_room_are_not_requested(server: StaticServer, tree: MirrorTree) -> None:
+    tree.add("acme/relu", version=1, variants={"torch-cpu": {"a.bin": os.urandom(100_000)}})
+    index = msgspec.json.decode(document(tree, INDEX).content)
+    for build in index["builds"].values():
+        for file in build["files"]:
+            file["size"] = 2**46 if file["path"] == "a.bin" else file["size"]
+    put(tree, INDEX, MirrorDocument(_json(index)))
+    server.requests.clear()
+    with pytest.raises(StoreError, match="No space left on device for files of 7036874.* KERNELS_CACHE"):
+        get_kernel("acme/relu", version=1)
+    assert [each for each in server.requests if "archives" in each.path] == []

@@ -16,7 +16,7 @@ import pytest
 from hub import TestHub
 
 from kernels import get_kernel, install_kernel
-from kernels.errors import HubUnavailable, InvalidRepository, KernelsError
+from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, StoreError
 from kernels.sources import safe_urls, send_request
 from kernels.sources.http_client import MAX_FILE_REDIRECTS, MAX_HTTP_REDIRECTS
 
@@ -200,6 +200,14 @@ def test_sizes_that_no_file_has_are_refused(served: TestHub) -> None:
         served.replace("/tree/", lambda body, size=size: body.replace(b'"size":', b'"size":%d,"was":' % size))
         with pytest.raises((InvalidRepository, HubUnavailable)):
             install_kernel("acme/relu", version=1)
+
+
+def test_files_for_which_the_disk_has_no_room_are_not_downloaded(served: TestHub, isolated_env: Path) -> None:
+    served.make_repo("acme/large", variants={"torch-cpu": {"a.bin": bytes(700_000)}})
+    served.replace("/tree/", lambda body: body.replace(b'"size":700000', b'"size":%d' % 2**46))
+    with pytest.raises(StoreError, match=r"No space left on device for files of 7036874.* KERNELS_CACHE"):
+        install_kernel("acme/large", version=1)
+    assert not [path for path in isolated_env.rglob("blobs/*") if path.stat().st_size > 100_000]
 
 
 def test_a_listing_without_hashes_is_refused(served: TestHub) -> None:

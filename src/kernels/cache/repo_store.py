@@ -37,7 +37,7 @@ from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
 from kernels.support.concurrency import check_cancelled
-from kernels.support.files import open_regular, read_bounded
+from kernels.support.files import has_room, open_regular, read_bounded
 from kernels.support.process_lock import WorkLock, lock_at
 from kernels.support.real_folders import check_folders, make_folders
 
@@ -152,6 +152,27 @@ class RepoStore(RepoRecords):
         from kernels.cache.placing import Placing
 
         return Placing(self.cache, self.folder, commit)
+
+    def check_room(self, files: Iterable[RepoFile]) -> None:
+        """Check that the disk has room for files, before they are downloaded.
+
+        An archive of a mirror can be some 30,000 times smaller than what it unpacks to.
+
+        Args:
+            files: The listed files. What earlier tries left of them is counted as theirs.
+
+        Raises:
+            StoreError: It has not.
+        """
+        sizes = {file.blob or file.path: file.size for file in files}
+        size = sum(sizes.values())
+        with cache_errors(self.folder):
+            for path in (self.folder / "blobs").glob("*.incomplete"):
+                if path.name.partition(".")[0] in sizes:
+                    with suppress(FileNotFoundError):
+                        size -= path.lstat().st_size
+            if not has_room(self.folder, size):
+                raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for files of {size} bytes")
 
     @contextmanager
     def part(self, file: RepoFile, arrived: Callable[[int], None]) -> Iterator[PartialFile]:

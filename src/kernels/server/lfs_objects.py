@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from kernels.errors import StoreError
+from kernels.support.files import has_room
 from kernels.trust.digest import sha256_file
 
 __all__ = ["MAX_OBJECT_BYTES", "LfsObjects", "is_sha256"]
@@ -123,7 +124,7 @@ class LfsObjects:
             sizes = list(self._uploads.values())
             if len(sizes) >= _MAX_PARTS:
                 raise HTTPException(503, "There are too many uploads; try again later.", _RETRY)
-            if shutil.disk_usage(self.folder).free < size + sum(sizes) + _LEFT_FREE:
+            if not has_room(self.folder, size + sum(sizes) + _LEFT_FREE):
                 raise HTTPException(503, "The server's disk has no room for an object of that size.", _RETRY)
             handle, name = tempfile.mkstemp(prefix="part-", dir=self.folder)
             self._uploads[Path(name)] = size

@@ -368,7 +368,7 @@ class CachedSource(Source):
                 altered = changed_files(root, altered)
                 for file in altered:
                     store.discard(commit, file)
-                self._remote.download(store, snapshot, variant, altered)
+                self._download_files(store, snapshot, variant, altered)
         return [file for file in read if file.path not in differing]
 
     def _fetch(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Path:
@@ -394,7 +394,7 @@ class CachedSource(Source):
                 missing = [file for file in rest if not store.adopt(snapshot.commit, file)]
                 steps: list[Callable[[], None]] = []
                 if missing:
-                    steps.append(partial(self._remote.download, store, snapshot, variant, missing))
+                    steps.append(partial(self._download_files, store, snapshot, variant, missing))
                 if ahead is not None and requested:
                     steps.append(partial(ahead.put_into, store, snapshot.commit, requested))
                 if len(steps) > 1:
@@ -419,6 +419,10 @@ class CachedSource(Source):
                 *(size, time.monotonic() - begun),
             )
         return _checked_folder(store, snapshot, variant)
+
+    def _download_files(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
+        store.check_room(files)
+        self._remote.download(store, snapshot, variant, files)
 
     @contextmanager
     def _alone_at(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Iterator[SpeculativeFetch | None]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from typing import BinaryIO
 
-__all__ = ["FileTooLarge", "NotRegularFile", "open_regular", "read_bounded", "read_rest"]
+__all__ = ["FileTooLarge", "NotRegularFile", "has_room", "open_regular", "read_bounded", "read_rest"]
 
 _PathLike = os.PathLike[str] | str
 
@@ -109,3 +110,18 @@ def read_rest(file: BinaryIO, limit: int) -> bytes:
 
 def _not_regular(path: _PathLike) -> NotRegularFile:
     return NotRegularFile(errno.EINVAL, "not a regular file", os.fspath(path))
+
+
+def has_room(folder: _PathLike, size: int) -> bool:
+    """Whether the disk of a folder has room for more bytes; also True where the file system does not say.
+
+    Args:
+        folder: A folder that exists.
+        size: The bytes.
+
+    Example:
+        >>> has_room(".", 0), has_room(".", 2**60)
+        (True, False)
+    """
+    disk = shutil.disk_usage(folder)
+    return disk.total == 0 or disk.free >= size

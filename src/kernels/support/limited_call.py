@@ -18,7 +18,7 @@ from kernels.support.command import CommandFailed, CommandTimeout, CommandTooLou
 __all__ = ["LimitExceeded", "call_limited", "main"]
 
 #: The time of a call: the sources of the largest published kernels are parsed in seconds.
-_SECONDS = 120.0
+_SECONDS = 60.0
 
 #: Bytes of memory, for all that the process has. Linux keeps this limit; macOS and Windows have none of this kind.
 _MEMORY = 2 * 1024**3

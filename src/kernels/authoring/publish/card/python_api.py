@@ -203,7 +203,7 @@ def _classes(package: IndexedPackage, found: FoundName | None, depth: int = 0) -
         return []
     classes = [found.node]
     for base in found.node.bases:
-        if isinstance(base, ast.Name):
+        if isinstance(base, ast.Name) and len(classes) < _MAX_CLASSES:
             classes += _classes(package, package.find(found.module.path, base.id), depth + 1)
     return classes[:_MAX_CLASSES]
 
