@@ -105,3 +105,17 @@ def test_a_template_that_takes_hours_is_one_line(tmp_path: Path) -> None:
     status, said, _ = run("card", kernel)
     assert status == 1
     assert "CARD.md: the template cannot be filled in: it takes more than 10 seconds" in said
+
+
+@pytest.mark.parametrize("command", [["check", "--static"], ["card"], ["info"], ["explain"], ["verify"]])
+def test_folders_that_are_nested_thousands_deep_are_told(tmp_path: Path, command: list[str]) -> None:
+    kernel = make_repo(tmp_path, "evil/relu")
+    folder = os.open(kernel / "build" / "torch-cpu", os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=folder)
+        inner = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    status, said, _ = run(*command, kernel)
+    assert (status, "nested" in said) == (1, True)

@@ -346,6 +346,6 @@ def test_files_for_which_the_disk_has_no_room_are_not_requested(server: StaticSe
             file["size"] = 2**46 if file["path"] == "a.bin" else file["size"]
     put(tree, INDEX, MirrorDocument(_json(index)))
     server.requests.clear()
-    with pytest.raises(StoreError, match="No space left on device for files of 7036874.* KERNELS_CACHE"):
+    with pytest.raises(StoreError, match=r"No space left on device for files of 7036874.* KERNELS_CACHE"):
         get_kernel("acme/relu", version=1)
     assert [each for each in server.requests if "archives" in each.path] == []

@@ -324,11 +324,15 @@ def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:
         contained: Whether a link out of the folder is refused: to a file, to a folder, or to a missing path.
 
     Raises:
-        InvalidRepository: A link leads out of the folder.
+        InvalidRepository: A link leads out of the folder, or its folders are nested too deep.
     """
     real = Path(os.path.realpath(root))
     files = []
-    for path in sorted(root.rglob("*")):
+    try:
+        paths = sorted(root.rglob("*"))
+    except RecursionError:
+        raise InvalidRepository(f"The folders in {root} are nested too deep.") from None
+    for path in paths:
         # Files in a linked folder are not listed, but an import would find them.
         if contained and path.is_symlink():
             linked = Path(os.path.realpath(path))

@@ -67,11 +67,11 @@ def call_limited(function: Callable[..., _T], *args: Any, seconds: float = _SECO
     except CommandFailed as error:
         raise LimitExceeded(f"the process that read it ended early ({error})") from error
     # It is of our own code, which has the rights of this process anyway: the limits are against costs, not intruders.
-    result, error = pickle.loads(base64.b64decode(text, validate=True))
-    if isinstance(error, MemoryError):
+    result, raised = pickle.loads(base64.b64decode(text, validate=True))
+    if isinstance(raised, MemoryError):
         raise LimitExceeded(f"it takes more than {memory >> 20} MiB of memory")
-    if error is not None:
-        raise error
+    if raised is not None:
+        raise raised
     return result  # type: ignore[no-any-return]
 
 

@@ -33,6 +33,9 @@ __all__ = [
 #: Bounds far above published kernels, which have some 60 variants of a few hundred files and 2 GB.
 MAX_VARIANTS, MAX_FILES, MAX_VARIANT_BYTES = 1000, 20_000, 16 * 10**9
 
+#: Levels of folders, as in a source folder.
+_MAX_DEPTH = 100
+
 #: Bytes of a text file that is read; a generated Python module has some 100 kB.
 MAX_TEXT_BYTES = 2 * 1024 * 1024
 
@@ -154,6 +157,8 @@ def _survey(folder: Path, root: Path, bytecode: bool) -> VariantFiles:
     pending = [("", os.fspath(folder))]  # no recursion: a hostile tree may be deeper than Python's stack
     while pending:
         prefix, path = pending.pop()
+        if prefix.count("/") > _MAX_DEPTH:
+            return VariantFiles({}, (f"its folders are nested deeper than {_MAX_DEPTH} levels",), safe=False)
         with os.scandir(path) as entries:
             for entry in entries:
                 name, seen = prefix + entry.name, seen + 1

@@ -36,6 +36,9 @@ BENCHMARK_FILES = "benchmark*.py"
 #: Folders that are reserved on a Hub: its client refuses to write to them.
 _RESERVED = frozenset({".git", ".cache"})
 
+#: Levels of folders, as in a source folder.
+_MAX_DEPTH = 100
+
 _BYTECODE = "__pycache__"
 
 
@@ -225,6 +228,8 @@ def _files(top: Path, root: Path, skipped: list[Skipped]) -> Iterator[tuple[str,
     if not Path(os.path.realpath(top)).is_relative_to(root):
         raise InvalidRepository(f"{top} is a link that leaves {root}; publish a folder with its own files.")
     for folder, folders, names in os.walk(top):
+        if len(Path(folder).relative_to(top).parts) > _MAX_DEPTH:
+            raise InvalidRepository(f"The folders in {top} are nested deeper than {_MAX_DEPTH} levels.")
         if _BYTECODE in folders:
             path = Path(folder, _BYTECODE).relative_to(top)
             skipped.append(Skipped(f"{BUILD_FOLDER}/{top.name}/{path.as_posix()}/", "bytecode"))
