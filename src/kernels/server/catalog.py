@@ -1,8 +1,8 @@
 """The publishers, repositories, branches and commits in a folder of repositories.
 
 The layout is `<root>/<org>/<name>/<branch>/…`: one sub-folder for each version (`v1`) or other branch (`main`), which
-holds all of its files. A sub-folder named like a commit id is that commit, an earlier one of a branch, as long as it has
-the content of that id. Pull requests are in `.pulls/<number>`, their earlier commits in `.pulls/<commit>`. A file
+holds all of its files. A sub-folder named like a commit id is that commit, an earlier one of a branch, as long as it
+has the content of that id. Pull requests are in `.pulls/<number>`, their earlier commits in `.pulls/<commit>`. A file
 `.private` hides a repository from clients without a token. Every call reads the disk, so a changed file is a new commit
 at the next request; only hashes are cached.
 
