@@ -370,14 +370,69 @@ def test_a_token_goes_to_the_url_in_kernels_hub_and_to_no_other(monkeypatch: pyt
     assert settings.hub_token("https://h/y") == "token"
 
 
-@pytest.mark.parametrize("token", ["secret-of-one", "h=secret-of-h,secret-of-k", "h=secret-of-h,other=secret", "h="])
-def test_of_several_hosts_none_gets_a_token_that_does_not_name_it(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
-    monkeypatch.setenv("KERNELS_HUB", "https://h,https://k:2")
+REFUSED = RequestError
+
+#: `KERNELS_HUB`, `KERNELS_HUB_TOKEN`, and the token of each URL.
+TOKENS: list[tuple[str, str, dict[str, str | None] | type[RequestError]]] = [
+    ("https://h", "secret", {"https://h": "secret"}),
+    ("https://h", "secret==", {"https://h": "secret=="}),
+    ("https://h", "h=secret", {"https://h": "secret"}),
+    ("https://h", "h=secret==", {"https://h": "secret=="}),
+    ("https://h", "h=a=b", {"https://h": "a=b"}),
+    ("https://h", "h=secret,k=other", {"https://h": "secret", "https://k": None}),
+    ("https://h,s3://k", "k=other,h=secret", {"https://h": "secret", "s3://k": None}),
+    ("https://h", "a=b", REFUSED),
+    ("https://h", "k=secret", REFUSED),
+    ("https://h", "h=", REFUSED),
+    ("https://h", "h=secret,h=secret2", REFUSED),
+    ("https://h", "h=secret,H=secret2", REFUSED),
+    ("https://h", "secret,secret2", REFUSED),
+    ("https://h", "h=secret,secret2", REFUSED),
+    ("https://h", "https://h=secret", REFUSED),
+    ("https://h", "user@h=secret", REFUSED),
+    ("https://h", "=secret", REFUSED),
+    ("https://h", "h=sec ret", REFUSED),
+    ("https://h", "sec ret", REFUSED),
+    ("https://h", " h = secret , \n k = other ,\n", {"https://h": "secret"}),
+    ("https://H/x", "h=secret", {"https://H/x": "secret"}),
+    ("https://h", "H=secret", {"https://h": "secret"}),
+    ("https://h:1", "h:1=secret", {"https://h:1": "secret", "https://h": None}),
+    ("https://h:1", "h=secret", REFUSED),
+    ("http://[::1]:80/x", "[::1]:80=secret", {"http://[::1]:80/x": "secret"}),
+    ("http://[::1]", "[::1]=secret,[::2]=other", {"http://[::1]": "secret", "http://[::2]": None}),
+    ("https://h,hub", "secret", {"https://h": "secret", "https://hf.example": None}),
+    ("https://h,hub", "hf.example=secret,h=own", {"https://h": "own", "https://hf.example": None}),
+    ("hub", "h=secret", {"https://h": None, "https://hf.example": None}),
+    ("https://h,https://h/x", "secret", {"https://h": "secret", "https://h/x": "secret"}),
+    ("https://h,https://k:2", "h=one,K:2=of=k", {"https://h": "one", "https://k:2": "of=k"}),
+    ("https://h,https://k:2", "k:2=secret", {"https://h": None, "https://k:2": "secret"}),
+    ("https://h,https://k:2", "h=one,other=two", {"https://h": "one", "https://k:2": None}),
+    ("https://h,https://k:2", "secret", REFUSED),
+    ("https://h,https://k:2", "h=secret,secret-of-k", REFUSED),
+    ("https://h,https://k:2", "h=", REFUSED),
+    ("https://user@h", "h=secret", REFUSED),
+]
+
+
+@pytest.mark.usefixtures("hf_endpoint")
+@pytest.mark.parametrize(("hub", "token", "expected"), TOKENS)
+def test_a_host_gets_the_token_that_names_it_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, hub: str, token: str, expected: dict[str, str | None] | type[RequestError]
+) -> None:
+    monkeypatch.setenv("KERNELS_HUB", hub)
     monkeypatch.setenv("KERNELS_HUB_TOKEN", token)
-    with pytest.raises(RequestError, match=r"does not say which host gets the token.*: h, k:2. Expected h=TOKEN") as no:
-        settings.hub_token("https://h")
-    assert "secret" not in str(no.value)
-    monkeypatch.setenv("KERNELS_HUB_TOKEN", "h=of-h,K:2=of=k")
-    assert (settings.hub_token("https://h"), settings.hub_token("https://k:2")) == ("of-h", "of=k")
-    monkeypatch.setenv("KERNELS_HUB_TOKEN", "k:2=of-k")
-    assert settings.hub_token("https://h") is None
+    if isinstance(expected, dict):
+        assert {url: settings.hub_token(url) for url in expected} == expected
+        return
+    with pytest.raises(RequestError) as refused:
+        settings.hub_token("https://h:1" if ":1" in hub else "https://h")
+    assert "sec" not in str(refused.value)
+    assert "KERNELS_HUB" in str(refused.value)
+
+
+def test_a_list_of_tokens_is_no_token_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELS_HUB_TOKEN", "secret")
+    assert settings.hub_token() == "secret"
+    monkeypatch.setenv("KERNELS_HUB_TOKEN", "h=secret")
+    with pytest.raises(RequestError, match="expected one token alone"):
+        settings.hub_token()

@@ -7,8 +7,9 @@ ones once, when it is first imported.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -33,6 +34,7 @@ __all__ = [
     "hub_addresses",
     "hub_folders",
     "hub_token",
+    "hub_tokens",
     "local_kernels",
     "lock_file",
     "locked_only",
@@ -66,6 +68,9 @@ _MAX_KEYS_BYTES = 1024 * 1024
 
 #: Variables of huggingface_hub that decide its token, besides `HF_TOKEN`. It reads the last one when it is imported.
 _OTHER_TOKENS = ("HF_OIDC_RESOURCE", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_DISABLE_IMPLICIT_TOKEN")
+
+#: A host as `KERNELS_HUB_TOKEN` has it, perhaps with a port.
+_HOST = r"(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?"
 
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _FALSE = frozenset({"", "0", "OFF", "NO", "FALSE"})
@@ -143,28 +148,37 @@ def hub_folders() -> tuple[Path, ...]:
 
 
 def hub_token(url: str | None = None) -> str | None:
-    """The token for a URL in `KERNELS_HUB`: it is sent to no other, and is used there before huggingface_hub's own.
+    """The token in `KERNELS_HUB_TOKEN` for a URL in `KERNELS_HUB`, which is used there before huggingface_hub's own.
 
-    White space around it is removed: a secret that is mounted as a file ends with a line break. An error about it does
-    not show it.
+    A value with a comma, or with a `=` before its end, is a list `host=TOKEN,host:port=TOKEN`: bearer tokens have
+    neither (RFC 6750, 2.1). Each of its tokens is for its host alone. Any other value is one token. White space around
+    hosts and tokens is removed: a secret that is mounted as a file ends with a line break. No error shows a token.
 
     Args:
-        url: The URL; the default is the whole value of `KERNELS_HUB_TOKEN`.
+        url: The URL; None for a token that is for no host, as a server's own.
+
+    Raises:
+        RequestError: The value is not valid, or does not say which of the hosts in `KERNELS_HUB` gets a token.
     """
-    token = os.environ.get("KERNELS_HUB_TOKEN", "").strip()
-    _hide(token)
-    if not token.isascii() or not token.isprintable() or " " in token:
-        raise RequestError(
-            "`KERNELS_HUB_TOKEN` has a character that an HTTP header cannot carry. Expected printable ASCII without "
-            "spaces."
-        )
-    if not token or url is None:
-        return token or None
-    named = [each for each in hub_addresses() if each.kind == "http"]
-    if all(each.value != url for each in named):
+    tokens = hub_tokens()
+    if url is None:
+        if tokens and "" not in tokens:
+            raise RequestError("`KERNELS_HUB_TOKEN` has a list of hosts with their tokens; expected one token alone.")
+        return tokens.get("")
+    hosts = {each.value: each.host for each in hub_addresses() if each.kind == "http"}
+    if not tokens or url not in hosts:
         return None
-    hosts = {each.host for each in named}
-    return token if len(hosts) == 1 else _tokens_of_hosts(token, hosts).get(HubAddress("http", url).host)
+    known, plain = sorted(set(hosts.values())), tokens.get("")
+    if plain is None and set(known).isdisjoint(tokens):
+        problem = f"it has a list that has none of the hosts in `KERNELS_HUB`: {', '.join(known)}"
+    elif plain is not None and (len(known) > 1 or plain.rstrip("=").lower() == known[0]):
+        problem = f"`KERNELS_HUB` names {', '.join(known)}"
+    else:
+        return tokens.get(hosts[url]) if plain is None else plain
+    raise RequestError(
+        f"`KERNELS_HUB_TOKEN` does not say which host gets the token: {problem}. Expected {known[0]}=TOKEN; several are "
+        "separated by commas."
+    )
 
 
 def _hide(token: str) -> None:
@@ -192,18 +206,31 @@ def plain_hf_token() -> str | None:
     return token if token.isascii() and token.isprintable() else None
 
 
-def _tokens_of_hosts(value: str, hosts: Collection[str]) -> dict[str, str]:
-    """The tokens of several hosts: which one a token without a host belongs to is not known, so none gets it."""
-    tokens = {}
-    for entry in value.split(","):
-        host, separator, token = entry.partition("=")
+def hub_tokens() -> dict[str, str]:
+    """The tokens in `KERNELS_HUB_TOKEN` by their host in lower case; "" is the host of a token that names none.
+
+    Each is hidden in every message from now on.
+    """
+    value = os.environ.get("KERNELS_HUB_TOKEN", "").strip()
+    listed = "," in value or "=" in value.rstrip("=")
+    tokens: dict[str, str] = {}
+    for entry in filter(None, map(str.strip, value.split(","))):
+        named = listed and "=" in entry
+        host, token = map(str.strip, entry.split("=", 1)) if named else ("", entry)
         _hide(token)
-        if not separator or not token or host.lower() not in hosts:
+        if listed and not (token and re.fullmatch(_HOST, host)):
             raise RequestError(
-                "`KERNELS_HUB_TOKEN` does not say which host gets the token, and `KERNELS_HUB` names several: "
-                f"{', '.join(sorted(hosts))}. Expected {min(hosts)}=TOKEN; several are separated by commas."
+                "`KERNELS_HUB_TOKEN` does not say which host gets the token: it has a comma, or a `=` before its end, "
+                "and an entry that is not host=TOKEN or host:port=TOKEN. Expected one token, or such entries separated "
+                "by commas."
             )
-        tokens[host.lower()] = token
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise RequestError(
+                "`KERNELS_HUB_TOKEN` has a character that an HTTP header cannot carry. Expected printable ASCII without "
+                "spaces."
+            )
+        if tokens.setdefault(host.lower(), token) != token:
+            raise RequestError(f"`KERNELS_HUB_TOKEN` has two tokens for {host}; expected one.")
     return tokens
 
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import pytest
 from hub import TestHub, kernel_files
 from logged import logged
+from mirror_tree import MirrorTree, StaticServer
 from terminal import each_on_a_terminal
 
 from kernels import get_kernel, get_kernel_variants, install_kernel
@@ -341,3 +342,25 @@ def test_json_with_a_secret_in_it_stays_json(capsys: pytest.CaptureFixture[str])
         "a": [HIDDEN, f'x?token={HIDDEN}"c\\'],
         HIDDEN: [f"//{HIDDEN}@h", 1, None, True],
     }
+
+
+# Several hosts
+
+
+@pytest.mark.usefixtures("isolated_env")
+def test_of_a_list_of_tokens_a_host_gets_its_own_and_messages_show_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = "own-secret-of-as-many-letters-as-a-token", "another-hosts-secret"
+    tree = MirrorTree(tmp_path)
+    tree.add()
+    with StaticServer(tree.root) as server:
+        host = server.url.removeprefix("http://")
+        monkeypatch.setenv("KERNELS_HUB", server.url)
+        monkeypatch.setenv("KERNELS_HUB_TOKEN", f"hub.example:8443={other},{host}={own}")
+        get_kernel("acme/relu", version=1)
+        with pytest.raises(KernelsError) as missing:
+            get_kernel("acme/none", version=1)
+    assert server.url in str(missing.value)
+    assert {each.headers.get("authorization") for each in server.requests} == {f"Bearer {own}"}
+    assert redacted(f"{server.url} {own} {other}") == f"{server.url} {HIDDEN} {HIDDEN}"

@@ -41,7 +41,7 @@ GROUPS: Mapping[str, tuple[Variable, ...]] = {
             "HF_ENDPOINT",
             settings.hub_addresses,
         ),
-        Variable("KERNELS_HUB_TOKEN", "token sent to the URL in KERNELS_HUB", "none", settings.hub_token, secret=True),
+        Variable("KERNELS_HUB_TOKEN", "token sent to the URL in KERNELS_HUB", "none", settings.hub_tokens, secret=True),
         Variable(
             "LOCAL_KERNELS",
             "local folders used as repositories: org/name=/path:org/other=/path",
