@@ -327,20 +327,69 @@ def test_pythons_own_web_server_is_enough(
         threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         monkeypatch.setenv("KERNELS_HUB", f"http://127.0.0.1:{running.server_address[1]}")
 
-        def load() -> list[int]:
-            answers.clear()
+        for _ in range(2):
             assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
             new_process()
-            return [int(str(status)) for status in answers]
-
-        assert load() == [200, 200]
-        assert load() == [200]  # written in this minute: its time does not identify it yet
-        index = tree.root / "api/kernels/acme/relu/refs"
-        os.utime(index, (time.time() - 100, time.time() - 100))
-        assert [load(), load()] == [[200], [304]]
-        tree.add(variants={"torch-cpu": MANY}, seed="newer")
-        assert load() == [200, 200]
+        assert [int(str(status)) for status in answers] == [200, 200, 200]  # it sends no ETags
         running.shutdown()
+
+
+def image_with_fixed_times(root: Path, seed: str) -> bytes:
+    """Write a mirror into a folder, as an image holds it that is built with fixed times; returns the index."""
+    tree = MirrorTree(root)
+    commit = tree.add(variants={"torch-cpu": {"seed.txt": seed}})
+    for path in [root, *root.rglob("*")]:
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    index = (root / "api/kernels/acme/relu/refs").read_bytes()
+    assert commit.encode() in index
+    return index
+
+
+def loaded_seed() -> str:
+    """Load the kernel; returns what its image put into it."""
+    return (install_kernel("acme/relu", version=1) / "seed.txt").read_text()
+
+
+def check_seen_within_a_day(
+    url: str, root: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
+) -> None:
+    """Load a kernel, put another image in the place of the served one, and load the kernel a day later."""
+    monkeypatch.setenv("KERNELS_HUB", url)
+    old = image_with_fixed_times(root / "served", "old")
+    assert loaded_seed() == "old"
+    (root / "served").rename(root / "before")
+    assert len(image_with_fixed_times(root / "served", "new")) == len(old)
+    now = time.time
+    for hours in (10, 20, 30):  # a 304 does not begin the day again
+        new_process()
+        monkeypatch.setattr(time, "time", lambda hours=hours: now() + hours * 3600)
+        found = loaded_seed()
+    assert found == "new"
+
+
+def test_two_images_with_one_etag_are_told_apart_within_a_day(
+    tmp_path: Path, isolated_env: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
+) -> None:
+    with StaticServer(tmp_path / "served", etags_of_times=True) as server:
+        check_seen_within_a_day(server.url, tmp_path, monkeypatch, new_process)
+    assert kinds(server) == ["index 200", "archive 200", "index 304", "index 304", "index 200", "archive 200"]
+
+
+@needs_nginx
+def test_two_images_behind_nginx_are_told_apart_within_a_day(
+    tmp_path: Path, isolated_env: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
+) -> None:
+    log = tmp_path / "access.log"
+    (tmp_path / "served").mkdir()
+    variables = {"MIRROR_ROOT": f"{tmp_path}/served", "MIRROR_RUN": f"{tmp_path}/run", "MIRROR_LOG": str(log)}
+    script = Path(__file__).parents[2] / "examples" / "cluster" / "mirror" / "serve.sh"
+    nginx = Nginx(script, tmp_path / "n", "MIRROR_LISTEN", variables)
+    try:
+        check_seen_within_a_day(nginx.url, tmp_path, monkeypatch, new_process)
+    finally:
+        nginx.stop()
+    answers = [line for line in log.read_text().splitlines() if "/refs" in line]
+    assert [" 304 " in line for line in answers] == [False, True, True, False]
 
 
 @needs_nginx
