@@ -11,8 +11,8 @@ from kernels.support.text import one_line
 
 __all__ = ["lock_holder"]
 
-#: A line of `/proc/locks` (proc_locks(5)): the process and the inode of a lock that is held, not waited for.
-_HELD = r"(?m)^\d+: (?:FLOCK|OFDLCK|POSIX)\s+\S+\s+\S+\s+(\d+)\s+\S+:(\d+)\s"
+#: A line of `/proc/locks` (proc_locks(5)): the process, and the file of a lock that is held, not waited for.
+_HELD = r"(?m)^\d+: (?:FLOCK|OFDLCK|POSIX)\s+\S+\s+\S+\s+(\d+)\s+(\S+)\s"
 
 #: The most characters of a command line.
 _MAX_COMMAND = 120
@@ -29,9 +29,10 @@ def lock_holder(path: str | os.PathLike[str]) -> str:
         'another process'
     """
     with suppress(OSError, ValueError):
-        inode = str(os.stat(path).st_ino)
+        facts = os.stat(path)
+        file = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
         for process, held in re.findall(_HELD, Path("/proc/locks").read_text()):
-            if held == inode:
+            if held == file:
                 return f"process {process}{_command(process)}"
     return "another process"
 
