@@ -134,6 +134,17 @@ def test_a_time_and_repositories_narrow_it(two_commits: tuple[str, str]) -> None
     assert len(plan_prune(scan_cache(), repos=["acme/relu"], everything=True).remove) == 2
 
 
+@pytest.mark.parametrize(("named", "days", "kept"), [(True, 31, 1), (False, 29, 1), (False, 31, 0)])
+def test_branches_of_an_address_that_is_not_used_any_more_keep_a_commit_for_a_month(
+    two_commits: tuple[str, str], monkeypatch: pytest.MonkeyPatch, named: bool, days: int, kept: int
+) -> None:
+    if not named:
+        monkeypatch.setenv("KERNELS_HUB", "https://other.example")
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + days * 86400)
+    assert len(plan_prune(scan_cache()).kept) == kept
+
+
 def test_where_no_branch_is_known_only_all_takes_it(hub: TestHub, isolated_env: Path) -> None:
     from huggingface_hub import snapshot_download
 

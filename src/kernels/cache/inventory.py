@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,9 @@ __all__ = [
 
 _FOLDER = re.compile(r"(kernel|model)s--([^/]+?)--([^/]+)")
 _LISTING = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})-([0-9a-f]{16})\.json")
+
+#: For how many seconds the branches of an address that `KERNELS_HUB` does not name any more keep their commits.
+_FORMER_SECONDS = 30 * 24 * 3600.0
 
 #: A content: its device and inode.
 Content = tuple[int, int]
@@ -135,13 +139,14 @@ def scan_cache(path: Path | None = None) -> CacheContents:
     uses: Counter[Content] = Counter()
     leftovers: list[Path] = []
     left_alone: list[str] = []
-    hubs = _known_hubs(path)
+    active = _active_hubs()
+    hubs = _known_hubs(path, active)
     for store, repo_type, repo_id in _repositories(path, left_alone):
         listed = _indexed(store)
         if repo_type == "model" and not listed:
             continue
         leftovers += store.leftovers()
-        names = _names(store)
+        names, branches_known = _names(store, active)
         refs = _reversed(store.foreign_heads().branches)
         found = []
         for commit in sorted({*_snapshots(store, left_alone), *listed}):
@@ -160,7 +165,7 @@ def scan_cache(path: Path | None = None) -> CacheContents:
                     commit,
                     names.get(commit, ()),
                     refs.get(commit, ()),
-                    bool(names or refs),
+                    branches_known or bool(refs),
                     tuple(hubs.get(key, "") for key in listed.get(commit, ())),
                     _builds(store, commit, files),
                     sum({(each.facts.st_dev, each.facts.st_ino): each.facts.st_size for each in files}.values()),
@@ -260,31 +265,44 @@ class _HubOfHeads(StoredRecord):
     endpoint: str
 
 
-def _known_hubs(cache: Path) -> dict[str, str]:
-    """The URL of each Hub by its key: the active ones, and those with recorded branches."""
-    known: dict[str, str] = {}
+def _active_hubs() -> set[str]:
+    """The URLs that kernels come from now."""
     with suppress(KernelsError):
-        for address in settings.hub_addresses():
-            url = Path(address.value).as_uri() if address.kind == "folder" else address.value
-            known[endpoint_key(url)] = url
+        addresses = settings.hub_addresses()
+        return {Path(each.value).as_uri() if each.kind == "folder" else each.value for each in addresses}
+    return set()
+
+
+def _known_hubs(cache: Path, active: Iterable[str]) -> dict[str, str]:
+    """The URL of each Hub by its key: the active ones, and those with recorded branches."""
+    known = {endpoint_key(url): url for url in active}
     with suppress(OSError):
         for path in cache.glob("*s--*/index/heads-*.json"):
             record = read_record(path, _HubOfHeads)
             if record is not None and path.name == f"heads-{endpoint_key(record.endpoint)}.json":
-                known[endpoint_key(record.endpoint)] = record.endpoint
+                known[endpoint_key(record.endpoint)] = record.endpoint.partition(" signed by ")[0]
     return known
 
 
-def _names(store: RepoStore) -> dict[str, tuple[str, ...]]:
-    """The recorded branches and tags, by their commit."""
+def _names(store: RepoStore, active: Collection[str]) -> tuple[dict[str, tuple[str, ...]], bool]:
+    """The recorded branches and tags, by their commit, and whether there are any.
+
+    Those of an address that is not used any more do not count for ever: nothing would update or remove them.
+    """
     found: dict[str, list[str]] = {}
+    known = False
     with suppress(OSError):
         for path in sorted((store.folder / "index").glob("heads-*.json")):
             record = read_record(path, _HubOfHeads)
             heads = None if record is None else store.heads(record.endpoint)
-            for name, commit in () if heads is None else (*heads.branches.items(), *heads.tags.items()):
-                found.setdefault(commit, []).append(name)
-    return {commit: tuple(dict.fromkeys(names)) for commit, names in found.items()}
+            if record is None or heads is None:
+                continue
+            known = True
+            former = record.endpoint.partition(" signed by ")[0] not in active
+            if not (former and time.time() - heads.time > _FORMER_SECONDS):
+                for name, commit in (*heads.branches.items(), *heads.tags.items()):
+                    found.setdefault(commit, []).append(name)
+    return {commit: tuple(dict.fromkeys(names)) for commit, names in found.items()}, known
 
 
 def _reversed(branches: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

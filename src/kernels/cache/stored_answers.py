@@ -56,7 +56,7 @@ def _answered(folder: Path) -> list[str]:
     for path in sorted((folder / "index").glob("heads-*.json"))[:_MOST]:
         record = read_record(path, _Endpoint)
         if record is not None and path.name == f"heads-{endpoint_key(record.endpoint)}.json":
-            found.append(record.endpoint)
+            found.append(record.endpoint.partition(" signed by ")[0])
     for path in sorted((folder / "index").glob("mirror-*.json"))[:_MOST]:
         mirror = read_record(path, MirrorRecord)
         if mirror is not None and path == mirror_record(folder, mirror.key):
