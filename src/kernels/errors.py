@@ -86,8 +86,17 @@ class NotInCache(KernelsError, FileNotFoundError, ValueError):
     """The process is offline, and the kernel was never downloaded here."""
 
 
-class HubUnavailable(KernelsError, ConnectionError):
-    """The Hub gave no usable answer in time, and the cache has none."""
+class HubUnavailable(KernelsError, ConnectionError, ValueError):
+    """The Hub or mirror could not be reached, refused access, or gave no usable answer; and the cache has none.
+
+    It is a `ValueError` as well: the existing client asks about the publisher first, and raises one without an answer.
+
+    Attributes:
+        refused: Whether it refused access. No other address is asked then: one that has a kernel of the same name must
+            not take its place because a token has expired.
+    """
+
+    refused = False
 
 
 class UntrustedPublisher(KernelsError, ValueError):
@@ -95,7 +104,7 @@ class UntrustedPublisher(KernelsError, ValueError):
 
 
 class PublisherUnknown(HubUnavailable, UntrustedPublisher):
-    """The Hub could not be asked whether the publisher is trusted: it gave no usable answer, or is not to be asked."""
+    """The repository was found, and nobody could be asked whether its publisher is trusted."""
 
 
 class InvalidRepository(KernelsError, ValueError):

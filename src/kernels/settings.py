@@ -176,8 +176,8 @@ def hub_token(url: str | None = None) -> str | None:
     else:
         return tokens.get(hosts[url]) if plain is None else plain
     raise RequestError(
-        f"`KERNELS_HUB_TOKEN` does not say which host gets the token: {problem}. Expected {known[0]}=TOKEN; several are "
-        "separated by commas."
+        f"`KERNELS_HUB_TOKEN` does not say which host gets the token: {problem}. Expected {known[0]}=TOKEN; several "
+        "are separated by commas."
     )
 
 
@@ -226,8 +226,8 @@ def hub_tokens() -> dict[str, str]:
             )
         if not token.isascii() or not token.isprintable() or " " in token:
             raise RequestError(
-                "`KERNELS_HUB_TOKEN` has a character that an HTTP header cannot carry. Expected printable ASCII without "
-                "spaces."
+                "`KERNELS_HUB_TOKEN` has a character that an HTTP header cannot carry. Expected printable ASCII "
+                "without spaces."
             )
         if tokens.setdefault(host.lower(), token) != token:
             raise RequestError(f"`KERNELS_HUB_TOKEN` has two tokens for {host}; expected one.")

@@ -175,7 +175,7 @@ def test_without_it_anywhere_the_last_error_is_raised_with_what_each_said() -> N
         "  mirror: acme/relu has no version 1; it has 2.\n  one: one has no repository acme/relu."
     )
     away = Named("hub", {}, error=HubUnavailable("hub is away."))
-    with pytest.raises(PublisherUnknown, match=r"hub is away\.\nOther .*\n  one: one has no"):
+    with pytest.raises(HubUnavailable, match=r"hub is away\.\nOther .*\n  one: one has no"):
         resolve_snapshot(context(sources[1], away), RELU)
 
 

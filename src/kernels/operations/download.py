@@ -236,7 +236,7 @@ def _without_undelivered(
     before = context
     for failure in failures:
         planned, error = failure.planned, failure.error
-        if planned is not None and isinstance(error, HubUnavailable) and may_be_elsewhere(planned):
+        if planned is not None and isinstance(error, HubUnavailable) and may_be_elsewhere(planned, error):
             for plan in plans:
                 if planned.found.key in [way.found.key for way in plan.tree.routes]:
                     context = without_undelivered(context, plan.tree, NotDelivered(planned, error))

@@ -218,7 +218,7 @@ def fetch(tree: PlanTree) -> list[Installed]:
         try:
             return fetch_build(planned, there)
         except HubUnavailable as error:
-            if not may_be_elsewhere(planned):
+            if not may_be_elsewhere(planned, error):
                 raise with_passed(error, planned.found.passed) from error
             raise NotDelivered(planned, error) from error
 

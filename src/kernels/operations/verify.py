@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from kernels.errors import (
+    HubUnavailable,
     KernelsError,
     NoSuitableBuild,
     NotInCache,
@@ -240,8 +241,10 @@ def _verify_build(build: _BuildToVerify) -> BuildReport:
     except NotInCache:
         reason = f"not in {build.source.name}, and nothing may be downloaded"
         report = _unread(name, CheckResult("digest", "skipped", reason), reason)
+    except HubUnavailable:  # this says nothing about its content
+        raise
     except (KernelsError, OSError) as error:
-        if not isinstance(error, ValueError):  # it is not available, which says nothing about its content
+        if not isinstance(error, ValueError):
             raise
         report = _unread(name, CheckResult("digest", "failed", str(error)), "its files are not what was listed")
     else:

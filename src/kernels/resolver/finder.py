@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from kernels.errors import HubUnavailable, KernelsError, NotInCache, PublisherUnknown, RepositoryNotFound
+from kernels.errors import KernelsError, NotInCache, RepositoryNotFound
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on, mention_passed
 from kernels.resolver.redirects import FoundSnapshot, SettleCommit, follow_redirects, sources_of
 from kernels.sources.base import Source
-from kernels.sources.hub_errors import of_hub
 from kernels.support.concurrency import check_cancelled, side_by_side
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -227,19 +226,7 @@ def _resolve(
     tasks: list[Callable[[], None]] = [ask_publisher, take_first_step]
     if commit is not None and not context.trust.allows_any_commit(requirement.repo_id):
         tasks.append(ask_commit)
-    try:
-        side_by_side(lambda task: task(), tasks, at_once=len(tasks), name="find")
-    except HubUnavailable as error:
-        unknown = _publisher_unknown(context, requirement, source, error)
-        if unknown is error:
-            raise
-        raise unknown from error
-    except SourcesExhausted as exhausted:
-        last = exhausted.passed[-1]
-        if not isinstance(last.error, HubUnavailable):
-            raise
-        unknown = _publisher_unknown(context, requirement, last.source, last.error)
-        raise SourcesExhausted((*exhausted.passed[:-1], PassedOver(last.source, unknown))) from last.error
+    side_by_side(lambda task: task(), tasks, at_once=len(tasks), name="find")
     taken: list[FoundSnapshot] = []
     least = Admission.GRANTED
     for found in chain(begun, steps):
@@ -254,17 +241,6 @@ def _resolve(
         )
         least = max(least, admitted, key=lambda each: each.value)
     return Resolved(requirement, tuple(taken), least)
-
-
-def _publisher_unknown(
-    context: ResolveContext, requirement: Requirement, source: Source, error: HubUnavailable
-) -> HubUnavailable:
-    """The error of a source that cannot be reached, and was also asked about the publisher."""
-    if source.publishers is None or context.trust.allows(requirement.repo_id):
-        return error
-    # The existing client asks about the publisher first, and raises a `ValueError` without an answer.
-    unknown = PublisherUnknown(str(error))
-    return of_hub(unknown, "HfHubHTTPError", response=getattr(error, "response", None))
 
 
 def find_snapshot(

@@ -1,7 +1,7 @@
 """Several sources, asked in order: what one does not have is taken from the next one.
 
-Only absence leads to the next source. An untrusted publisher, a wrong signature, content that differs or an invalid
-document is an error at once: another source must not hide it.
+Only absence leads to the next source. An untrusted publisher, a wrong signature, content that differs, an invalid
+document or a refused token is an error at once: another source must not hide it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PassedOver(msgspec.Struct, frozen=True):
             return f"{self.source.name} lists a build of {asked} that is not available ({_first_line(self.error)})"
         if isinstance(self.error, NoSuitableBuild):
             return f"{self.source.name} has no suitable build of {asked}"
-        if isinstance(self.error, PublisherUnknown) and self.error.__cause__ is None:
+        if isinstance(self.error, PublisherUnknown):
             return f"{self.source.name} does not know whether the publisher of {asked} is trusted"
         if isinstance(self.error, HubUnavailable):
             return f"{self.source.name} could not be asked for {asked} ({_first_line(self.error)})"
@@ -98,7 +98,9 @@ def leads_on(error: BaseException) -> bool:
         >>> leads_on(RevisionNotFound("no version 2")), leads_on(UntrustedPublisher("not trusted"))
         (True, False)
     """
-    absent = (RepositoryNotFound, RevisionNotFound, NotInCache, HubUnavailable, NoSuitableBuild)
+    absent = (RepositoryNotFound, RevisionNotFound, NotInCache, NoSuitableBuild)
+    if isinstance(error, HubUnavailable):
+        return not error.refused
     return isinstance(error, absent) and not isinstance(error, (BackendUnavailable, UnsupportedSpecifier))
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kernels.errors import HubUnavailable
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.ordered_sources import PassedOver
+from kernels.resolver.ordered_sources import PassedOver, leads_on
 from kernels.resolver.planner import Planned, PlanTree
 from kernels.support import distributed
 
@@ -27,13 +27,13 @@ class NotDelivered(Exception):
         self.error = error
 
 
-def may_be_elsewhere(planned: Planned) -> bool:
-    """Whether another source may be asked for a build.
+def may_be_elsewhere(planned: Planned, error: HubUnavailable) -> bool:
+    """Whether another source may be asked for a build that could not be downloaded.
 
     The ranks of a job use one commit. If only one of them cannot download it, another source's branch is no help.
     """
     settled = planned.lock is not None or planned.requirement.commit is not None
-    return planned.found.more and (settled or not distributed.in_job())
+    return leads_on(error) and planned.found.more and (settled or not distributed.in_job())
 
 
 def without_undelivered(context: ResolveContext, tree: PlanTree, failed: NotDelivered) -> ResolveContext:

@@ -172,8 +172,11 @@ class CachedSource(Source):
         with self._memory.lock(f"{repo_id}@{commit}"):
             try:
                 found = self._remote.snapshot(repo_id, commit, [snapshot.repo_type], BRIEF)
-            except (HubUnavailable, RepositoryNotFound, RevisionNotFound):
+            except HubUnavailable as error:
+                self._memory.rest(error)
                 return None  # the stored listing stays
+            except (RepositoryNotFound, RevisionNotFound):
+                return None
             self._memory.snapshots[repo_id, commit] = found
             self._store(found.repo_type, repo_id).keep_index(self._key, commit, found.files)
             return found
@@ -228,10 +231,10 @@ class CachedSource(Source):
             raise HubUnavailable(self._memory.failure)
         try:
             types = self._heads.types(repo_id)
-            snapshot = self._remote.snapshot(repo_id, commit, types, BRIEF if cached else Patience())
+            brief = cached or self._memory.resting()
+            snapshot = self._remote.snapshot(repo_id, commit, types, BRIEF if brief else Patience())
         except HubUnavailable as error:
-            if cached:
-                self._memory.rest(error)
+            self._memory.rest(error)
             raise
         self._store(snapshot.repo_type, repo_id).keep_index(self._key, commit, snapshot.files)
         return snapshot
@@ -368,7 +371,8 @@ class CachedSource(Source):
                 altered = changed_files(root, altered)
                 for file in altered:
                     store.discard(commit, file)
-                self._download_files(store, snapshot, variant, altered)
+                if altered:  # else another process has done it
+                    self._download_files(store, snapshot, variant, altered)
         return [file for file in read if file.path not in differing]
 
     def _fetch(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Path:

@@ -18,6 +18,7 @@ from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import METADATA_FILE, Heads
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_errors import of_hub
+from kernels.support.formatting import plural
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
@@ -110,7 +111,7 @@ class CachedHeads:
         if not self._memory.warned:  # one warning for a Hub that does not answer, for any number of kernels
             self._memory.warned = True
             age = f" as it was {_age(time.time() - heads.time)} ago" if heads.time else ""
-            warn_once(_log, f"Kernels are loaded from the cache, such as {repo_id}{age}. {problem}")
+            warn_once(_log, f"The cache is used in place of an answer, such as for {repo_id}{age}. {problem}")
         return heads
 
     def _store(self, repo_type: str, repo_id: str) -> RepoStore:
@@ -151,8 +152,7 @@ def _stated_version(snapshot: Path) -> int | None:
 
 
 def _age(seconds: float) -> str:
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):
         if seconds >= size:
-            count = int(seconds // size)
-            return f"{count} {unit}{'s' if count > 1 else ''}"
-    return f"{max(0, int(seconds))} seconds"
+            return plural(int(seconds // size), unit)
+    return "0 seconds"

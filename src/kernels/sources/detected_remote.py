@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kernels import settings
 from kernels.cache.repo_store import RepoStore
-from kernels.errors import HubUnavailable, KernelsError, RepositoryNotFound, UntrustedSignature
+from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, RepositoryNotFound, UntrustedSignature
 from kernels.models.requested_names import REPO_TYPES
 from kernels.sources.base import Moved
 from kernels.sources.early_requests import EarlyRequests
@@ -98,10 +98,8 @@ class DetectedRemote(Remote):
         if self._memory.kind is not None:
             return self.found.heads(repo_id, stored, patience)
         if self.known_mirror(repo_id):
-            # A conditional request; the answer of anything else than this mirror is none.
-            from kernels.sources.mirror_remote import NotADocument
-
-            with suppress(NotADocument, RepositoryNotFound):
+            # A conditional request. What is not this mirror's document is asked for again as of anything else.
+            with suppress(InvalidRepository, RepositoryNotFound):
                 return self.mirror.heads(repo_id, stored, patience)
         return self._detect(
             repo_id,
@@ -118,12 +116,13 @@ class DetectedRemote(Remote):
             self.mirror.accept_commit(repo_id, commit, answer.document)
             return self.mirror.snapshot(repo_id, commit, types, patience)
 
-        return self._detect(repo_id, lambda: self._hub.snapshot(repo_id, commit, types, patience), accept)
+        return self._detect(repo_id, lambda: self._hub.snapshot(repo_id, commit, types, patience), accept, commit)
 
     def repositories(self, publisher: str | None) -> Iterable[str]:
         """The repositories of a publisher, or all."""
         if self._memory.kind is None:
-            self._has_mirror_file()
+            with suppress(HubUnavailable):  # a Hub may answer with a page
+                self._has_mirror_file()
         return self.found.repositories(publisher)
 
     def revision(self, repo_id: str, revision: str, types: Iterable[str]) -> CommitInfo | None:
@@ -212,7 +211,9 @@ class DetectedRemote(Remote):
     def _store(self, kind: str, repo_id: str) -> RepoStore:
         return RepoStore(self._cache, kind, repo_id)
 
-    def _detect(self, repo_id: str, ask: Callable[[], _T], accept: Callable[[MirrorAnswer], _T]) -> _T:
+    def _detect(
+        self, repo_id: str, ask: Callable[[], _T], accept: Callable[[MirrorAnswer], _T], commit: str | None = None
+    ) -> _T:
         """The answer to a Hub's request, or what a mirror's document in its place says."""
         try:
             answer = ask()
@@ -222,7 +223,7 @@ class DetectedRemote(Remote):
             self._settle_hub()
             raise
         except RepositoryNotFound as error:
-            raise self._unknown(repo_id, error) from error.__cause__
+            raise self._unknown(repo_id, error, commit) from error.__cause__
         self._settle_hub()
         for kind in REPO_TYPES:  # a mirror was there before
             self._store(kind, repo_id).drop_mirror(self.key)
@@ -241,14 +242,15 @@ class DetectedRemote(Remote):
             )
         self._memory.settle("hub")
 
-    def _unknown(self, repo_id: str, error: RepositoryNotFound) -> KernelsError:
-        """The error for a repository that a URL does not have, of which nobody knows what it is."""
+    def _unknown(self, repo_id: str, error: RepositoryNotFound, commit: str | None) -> KernelsError:
+        """The error for a repository, or a commit, that a URL does not have, of which nobody knows what it is."""
         refusal = error.__cause__
         if not isinstance(refusal, HubRefused) or refusal.code or refusal.status != 404:
             return error  # a Hub's answer
         try:
             if self._has_mirror_file():
-                return self.mirror.no_repository(repo_id)
+                mirror = self.mirror
+                return mirror.no_repository(repo_id) if commit is None else mirror.no_commit(repo_id, commit)
         except HubUnavailable:
             return error
         missing = RepositoryNotFound(

@@ -148,7 +148,9 @@ def _listed_but_refused(snapshot: Snapshot, file: RepoFile) -> Iterator[None]:
         gone = HubUnavailable(f"{snapshot.repo_id}: {file.path} is listed but not available: {error}")
         refusal = error if isinstance(error, HubRefused) else None
         missing = refusal is not None and refusal.code == "EntryNotFound"
-        raise of_hub(gone, "RemoteEntryNotFoundError" if missing else "HfHubHTTPError", refusal) from error
+        gone = of_hub(gone, "RemoteEntryNotFoundError" if missing else "HfHubHTTPError", refusal)
+        gone.refused = refusal is not None and refusal.access_refused
+        raise gone from error
 
 
 _turns = threading.Semaphore(TOGETHER)

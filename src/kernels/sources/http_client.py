@@ -176,8 +176,8 @@ class HttpClient:
         check: Callable[[Any], None] = lambda response: None,
     ) -> tuple[_T, Any, ExitStack]:
         """As `ask`, and what closes the answer: the caller reads its body."""
-        if settings.offline():
-            raise NotInCache(f"{url} was not requested: HF_HUB_OFFLINE is set.")
+        if self.offline:
+            raise NotInCache(f"{url} was not requested: HF_HUB_OFFLINE or local_files_only is set.")
         deadline = time.monotonic() + patience.budget
         wait, problem = patience.wait, ""
         answer: Any = None
@@ -202,6 +202,8 @@ class HttpClient:
             except WrongAnswer as error:
                 problem, answer = f"answered {error}", None
                 _log_request(url, str(error), begun)
+                if attempt == error.tries:
+                    break
             except KernelsError:  # some are an OSError too, and none is a connection error
                 raise
             except connection_errors() as error:
@@ -275,7 +277,7 @@ class HttpClient:
                 if urlsplit(following)[:2] != urlsplit(url)[:2]:  # the token is not for another host
                     own = {name: value for name, value in own.items() if name.lower() not in _OWN_HEADERS}
                 url = following
-            raise HubRefused(url, 310, "", "too many redirects")
+            raise HubRefused(url, 0, "", "too often: too many redirects")
         except RuntimeError as error:
             # huggingface_hub closes the shared session in one thread while another uses it.
             if "closed" not in str(error):

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernels.errors import HubUnavailable, KernelsError
 from kernels.mirror.stores.base import EntryNotFound, StoredDocument
+from kernels.models.mirror_form import REPAIR_ADVICE
 from kernels.sources.conditions import condition, validator_of
 from kernels.sources.http_client import (
     SLOWEST,
@@ -20,7 +21,7 @@ from kernels.sources.http_client import (
 )
 from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer
 from kernels.sources.request_headers import packed
-from kernels.sources.response_body import WrongAnswer, chunks, read_body
+from kernels.sources.response_body import WrongAnswer, check_json_body, chunks, read_body
 from kernels.sources.send_request import connection_errors
 
 __all__ = ["HttpStore"]
@@ -59,7 +60,9 @@ class HttpStore:
         def receive(response: Any, seconds: float) -> StoredDocument | None:
             if response.status_code == 304:
                 return None
-            return StoredDocument(read_body(response, limit, seconds), validator_of(response))
+            content = read_body(response, limit, seconds)
+            check_json_body(content)
+            return StoredDocument(content, validator_of(response))
 
         def headers() -> dict[str, str]:
             return packed() | condition(etag)
@@ -86,7 +89,7 @@ class HttpStore:
                 raise WrongAnswer("with another part of the file than the requested one")
             said = _said_size(response, ranged)
             if said is not None and said != size:
-                raise WrongAnswer(f"with a file of {said} bytes, not the {size} listed")
+                raise WrongAnswer(f"with a file of {said} bytes, not the {size} listed ({REPAIR_ADVICE})", tries=2)
             return 0 if ranged else start
 
         try:

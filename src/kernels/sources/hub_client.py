@@ -21,7 +21,7 @@ from kernels.sources.http_client import (
 )
 from kernels.sources.hub_responses import TREE_PAGE, ResponseFormat, TreeEntry
 from kernels.sources.request_headers import packed
-from kernels.sources.response_body import WrongAnswer, chunks, read_body
+from kernels.sources.response_body import WrongAnswer, check_json_body, chunks, read_body
 from kernels.sources.safe_urls import following_page
 from kernels.support.documents import TooComplex
 from kernels.support.formatting import format_value
@@ -204,9 +204,8 @@ def _decoding(expected: ResponseFormat[_T], may_be_mirror: bool) -> Callable[[An
         import msgspec
 
         data = read_body(response, MAX_DOCUMENT_BYTES if may_be_mirror else expected.limit, seconds)
+        check_json_body(data)
         if may_be_mirror and is_mirror_document(data):
-            if not data.rstrip().endswith(b"}"):
-                raise WrongAnswer("with a document that is cut short")
             from kernels.mirror.stores.base import StoredDocument
 
             raise MirrorAnswer(StoredDocument(data, validator_of(response)))

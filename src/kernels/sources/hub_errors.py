@@ -24,14 +24,15 @@ _Error = TypeVar("_Error", bound=KernelsError)
 
 
 class HubRefused(SafeText):
-    """An answer that another try does not change: not found, not allowed, gated.
+    """An answer that another try does not change: not found, not allowed, gated; or a redirect that is not followed.
 
     Attributes:
+        status: The answer's status; 0 for a redirect that is not followed, of which `message` says where it leads.
         response: The answer, as errors carry it; None where it was not an answer's status.
     """
 
     def __init__(self, url: str, status: int, code: str, message: str, response: Any = None) -> None:
-        super().__init__(f"{status} {code or message} for {url}")
+        super().__init__(f"{status or 'a redirect'} {code or message} for {url}")
         self.url = url
         self.status = status
         self.code = code
@@ -42,12 +43,19 @@ class HubRefused(SafeText):
     def repository_missing(self) -> bool:
         """Whether the answer says that the repository does not exist, or that this token may not see it.
 
-        The Hub answers 401 for a repository that needs a token, and adds that message if it does not accept the token
-        (`hf_raise_for_status` of huggingface_hub distinguishes them in the same way).
+        The Hub answers 401 for a repository that needs a token or does not exist, with a header that says so, and with
+        that message if it does not accept the token (`hf_raise_for_status` of huggingface_hub distinguishes them in
+        the same way). A 401 without any such header is a web server's or a proxy's own: it refuses the token.
         """
         if self.code:
             return self.code in ("RepoNotFound", "GatedRepo")
-        return self.status == 404 or (self.status == 401 and "Invalid credentials" not in self.message)
+        said = bool(self.message) and "Invalid credentials" not in self.message
+        return self.status == 404 or (self.status == 401 and said)
+
+    @property
+    def access_refused(self) -> bool:
+        """Whether the answer says that this client, or its token, has no access."""
+        return self.status in (401, 403) and not self.repository_missing
 
     @property
     def revision_missing(self) -> bool:
@@ -107,15 +115,20 @@ def of_hub(error: _Error, theirs: str, refusal: HubRefused | None = None, respon
 def no_answer(endpoint: str, what: str, refusal: HubRefused) -> HubUnavailable:
     """The error for a Hub that refuses to answer about `what`."""
     advice = {
-        401: f" The token was not accepted. Check {settings.token_source(endpoint)}.",
-        403: " The Hub, or a proxy, refuses access from here.",
+        401: f" The token was not accepted, or there is none. Check {settings.token_source(endpoint)}.",
+        403: f" It, or a proxy, refuses access from here. Check {settings.token_source(endpoint)}.",
     }
     reason = refusal.code or refusal.message
-    error = HubUnavailable(
-        f"{endpoint} answered {refusal.status}{' ' * bool(reason)}{reason} about {what}."
-        + advice.get(refusal.status, "")
+    said = f"answered {refusal.status}{' ' * bool(reason)}{reason} about {what}."
+    if not refusal.status:
+        said = f"redirected the request about {what} {reason}."
+    error = of_hub(
+        HubUnavailable(f"{endpoint} {said}{advice.get(refusal.status, '')}"),
+        "RemoteEntryNotFoundError" if refusal.code == "EntryNotFound" else "HfHubHTTPError",
+        refusal,
     )
-    return of_hub(error, "RemoteEntryNotFoundError" if refusal.code == "EntryNotFound" else "HfHubHTTPError", refusal)
+    error.refused = refusal.access_refused
+    return error
 
 
 def not_found(endpoint: str, repo_id: str, refusal: HubRefused, commit: str | None = None) -> KernelsError:

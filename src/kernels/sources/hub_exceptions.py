@@ -102,7 +102,6 @@ for _ours, _theirs in (
     (errors.RevisionNotFound, RevisionNotFoundError),
     (errors.HubUnavailable, HfHubHTTPError),
     (errors.HubUnavailable, RemoteEntryNotFoundError),
-    (errors.PublisherUnknown, HfHubHTTPError),
     (errors.MissingMetadata, RemoteEntryNotFoundError),
     (errors.NoSuitableBuild, RemoteEntryNotFoundError),
     (errors.NotInCache, LocalEntryNotFoundError),

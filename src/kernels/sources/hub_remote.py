@@ -88,6 +88,8 @@ class HubRemote(Remote):
             try:
                 return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", BRIEF, REVISION)
             except HubRefused as refusal:
+                if refusal.access_refused:
+                    raise no_answer(self.endpoint, f"{revision} of {repo_id}", refusal) from refusal
                 if refusal.revision_missing:
                     self._refused[repo_id, revision] = refusal
             except HubMoved:

@@ -21,7 +21,7 @@ from kernels.models.mirror import (
     commit_path,
     index_path,
 )
-from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
+from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, REPAIR_ADVICE
 from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
@@ -32,28 +32,19 @@ from kernels.sources.mirror_publishers import MirrorPublishers
 from kernels.sources.progress import EachByteOnce, downloading
 from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
-from kernels.support.concurrency import pause
 from kernels.support.env_values import is_url, without_password
 from kernels.support.text import is_safe
 
-__all__ = ["MirrorRemote", "NotADocument"]
+__all__ = ["MirrorRemote"]
 
-#: How often a document is requested if the answer is none (a proxy's page, or one that is cut short), and an archive
-#: if it is not the listed one.
+#: How often an archive is requested if it is not the listed one.
 _TRIES = 3
-
-#: Seconds before the second such try; it doubles.
-_WAIT = 0.5
 
 #: Builds that are named although they are not here, and the characters of a name.
 _MOST_ABSENT, _LONGEST_NAME = 1000, 250
 
 #: The fewest digits of a shortened commit.
 _SHORTEST = 4
-
-
-class NotADocument(InvalidRepository):
-    """What is at a document's place is nothing of a mirror."""
 
 
 @dataclass(frozen=True)
@@ -227,18 +218,7 @@ class MirrorRemote(Remote):
 
     def _document(self, path: str, patience: Patience, etag: str = "") -> StoredDocument | None:
         store = self._stores.brief if patience is BRIEF else self._stores.patient
-        wait = _WAIT
-        for attempt in range(_TRIES):
-            found = store.read(path, MAX_DOCUMENT_BYTES, etag=etag)
-            # A proxy's page, or a document that is cut short.
-            if found is None or (is_mirror_document(found.content) and found.content.rstrip().endswith(b"}")):
-                return found
-            if attempt < _TRIES - 1:
-                pause(wait)
-                wait *= 2
-        raise NotADocument(
-            f"{self.endpoint}/{path} is not a document of a mirror: check the address. Nothing was downloaded."
-        )
+        return store.read(path, MAX_DOCUMENT_BYTES, etag=etag)
 
     # Commits
 
@@ -352,9 +332,9 @@ class MirrorRemote(Remote):
                         ):
                             unpack(chunks, build, sink, where)
                         return
-                    except ArchiveDamaged:  # perhaps on the way
+                    except ArchiveDamaged as error:  # perhaps on the way
                         if attempt == _TRIES - 1:
-                            raise
+                            raise error.reworded(f"{error} If it stays so: {REPAIR_ADVICE}.") from None
         except EntryNotFound as error:
             raise HubUnavailable(
                 f"{where} is listed but not available: build {variant} of {snapshot.repo_id}. Nothing was kept. "
@@ -388,11 +368,16 @@ class MirrorRemote(Remote):
         )
         return of_hub(missing, "RepositoryNotFoundError")
 
-    def no_commit(self, repo_id: str, commit: str) -> RevisionNotFound:
-        """The error for a commit that the mirror does not have."""
+    def no_commit(self, repo_id: str, commit: str) -> RepositoryNotFound | RevisionNotFound:
+        """The error for a commit that the mirror does not have, or whose repository it does not have."""
+        try:
+            if repo_id not in self._memory.indexes:
+                self._document(index_path(repo_id), BRIEF)
+        except EntryNotFound:
+            return self.no_repository(repo_id)
         missing = RevisionNotFound(
-            f"The mirror at {self.endpoint} has no commit {commit} of {repo_id}. `kernels mirror` with "
-            f"`--repo {repo_id}@{commit}` adds it."
+            f"The mirror at {self.endpoint} has no commit {commit} of {repo_id}. Add it with `kernels mirror … --repo "
+            f"{repo_id} --revision {commit}`."
         )
         return of_hub(missing, "RevisionNotFoundError")
 

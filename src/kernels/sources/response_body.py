@@ -11,10 +11,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kernels.models.mirror_form import REPAIR_ADVICE, is_mirror_document
 from kernels.support.concurrency import check_cancelled
 from kernels.support.text import SafeText
 
-__all__ = ["WrongAnswer", "chunks", "read_body"]
+__all__ = ["WrongAnswer", "check_json_body", "chunks", "read_body"]
 
 #: The most that is unpacked at once.
 _PIECE = 1024 * 1024
@@ -24,7 +25,32 @@ _PACKED_EXTRA = 64 * 1024
 
 
 class WrongAnswer(SafeText):
-    """An answer that is not as listed or not in the API's format; the same request may be sent again."""
+    """An answer that is not as listed or not in the API's format; the same request may be sent again.
+
+    Args:
+        message: What was answered.
+        tries: How often it is requested at most; None for as often as any other request.
+    """
+
+    def __init__(self, message: str, tries: int | None = None) -> None:
+        super().__init__(message)
+        self.tries = tries
+
+
+def check_json_body(data: bytes) -> None:
+    """Refuse what stands in the place of a Hub's or mirror's JSON for a moment, or because the address is wrong.
+
+    Args:
+        data: The body of an answer.
+
+    Raises:
+        WrongAnswer: It is a page, or a mirror's document that is cut short. One more try shows whether it stays so.
+    """
+    if data.lstrip()[:1] not in (b"{", b"["):
+        kind = "a web page" if data.lstrip()[:1] == b"<" else "something"
+        raise WrongAnswer(f"with {kind} that is not the JSON of a Hub or a mirror", tries=2)
+    if is_mirror_document(data) and not data.rstrip().endswith(b"}"):
+        raise WrongAnswer(f"with a mirror's document that is cut short ({REPAIR_ADVICE})", tries=2)
 
 
 def read_body(response: Any, limit: int, seconds: float, arrived: Callable[[int], None] = lambda size: None) -> bytes:

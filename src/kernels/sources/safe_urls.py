@@ -53,12 +53,18 @@ def within_repository(endpoint: str, url: str, location: str) -> str:
     A repository that was renamed or transferred is another one: its publisher is checked again.
     """
     try:
-        following = _on(endpoint, urljoin(url, location))
+        named = urljoin(url, location)
+        following = _on(endpoint, named)
     except ValueError:
-        raise HubRefused(url, 310, "", "a redirect to an invalid URL") from None
+        raise HubRefused(url, 0, "", "to an invalid URL") from None
+    if following == url and named != url:
+        other = format_value("://".join(urlsplit(named)[:2]), 200)
+        raise HubRefused(
+            url, 0, "", f"to another host, {other}; only the content of files is taken from there, without the token"
+        )
     asked, found = (re.search(_REPOSITORY, urlsplit(each).path) for each in (url, following))
     if asked is None or found is None:
-        raise HubRefused(url, 310, "", "redirected")
+        raise HubRefused(url, 0, "", f"to {format_value(following.partition('?')[0], 200)}, which is something else")
     if asked[1] != found[1]:
         raise HubMoved(found[1])
     return following
@@ -78,7 +84,7 @@ def file_redirect(url: str, location: str) -> str:
     except ValueError:
         valid = False
     if not location or not valid:
-        raise HubRefused(url, 310, "", "a redirect to an invalid URL")
+        raise HubRefused(url, 0, "", "to an invalid URL")
     return following
 
 

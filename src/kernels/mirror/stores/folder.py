@@ -20,6 +20,7 @@ from typing import BinaryIO, Literal
 from kernels.errors import HubUnavailable, KernelsError, StoreError
 from kernels.mirror.stores.base import EntryNotFound, StoreChanged, StoredDocument, StoredEntry
 from kernels.mirror.stores.paths import check_path
+from kernels.models.mirror_form import REPAIR_ADVICE
 from kernels.support.concurrency import check_cancelled
 from kernels.support.files import FileTooLarge, NotRegularFile, open_regular, read_rest
 from kernels.support.process_lock import lock_at
@@ -85,7 +86,7 @@ class FolderStore:
         with self._open(path) as file:
             found = os.fstat(file.fileno()).st_size
             if found != size:
-                raise HubUnavailable(f"{self._place(path)} has {found} bytes, expected {size}.")
+                raise HubUnavailable(f"{self._place(path)} has {found} bytes, expected {size}: {REPAIR_ADVICE}.")
             file.seek(start)
             yield self._pieces(path, file, (size if stop is None else min(stop, size)) - start)
 
