@@ -85,7 +85,7 @@ def test_the_warning_says_why_the_hub_is_not_asked_after_another_kernel_failed(
     with pytest.raises(HubUnavailable):
         get_kernel("acme/gelu", version=1)
     [said] = warnings_of(lambda: get_kernel("acme/relu", version=1))
-    assert re.search(rf"such as acme/relu as it was \d seconds? ago\. .*{re.escape(hub.url)} did not answer", said)
+    assert re.search(rf"such as for acme/relu as it was \d seconds? ago\. .*{re.escape(hub.url)} did not answer", said)
 
 
 def test_what_was_never_downloaded_is_an_error_when_the_hub_is_away(hub: TestHub) -> None:

@@ -65,13 +65,14 @@ def run(*arguments: str) -> str:
 
 
 def test_a_commit_that_a_mirror_lacks_is_a_missing_revision_with_a_command_that_adds_it(
-    address: str, monkeypatch: pytest.MonkeyPatch
+    address: str, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
 ) -> None:
     monkeypatch.setenv("KERNELS_HUB", address)
     advice = rf"has no commit {GONE} of acme/relu\. Add it with `kernels mirror … --repo acme/relu --revision {GONE}`"
     with pytest.raises(RevisionNotFound, match=advice):
         get_kernel("acme/relu", revision=GONE)
     for command in ("explain", "verify", "download"):
+        new_process()
         assert f"has no commit {GONE}" in run(command, "acme/relu", "--revision", GONE)
 
 
@@ -84,7 +85,7 @@ def test_a_commit_of_a_repository_that_a_mirror_lacks_is_a_missing_repository(
 
 
 def test_a_pinned_commit_that_a_mirror_lacks_is_gone(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
 ) -> None:
     monkeypatch.setenv("KERNELS_HUB", address)
     project = tmp_path / "project"
@@ -95,10 +96,13 @@ def test_a_pinned_commit_that_a_mirror_lacks_is_gone(
     [commit] = {each for each in lock.read_text().split('"') if len(each) == 40}
     lock.write_text(lock.read_text().replace(commit, GONE))
     monkeypatch.setenv("KERNELS_LOCKFILE", str(lock))
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "another cache"))
+    new_process()
     with pytest.raises(PinnedCommitGone, match=f"has no commit {GONE}.*pins acme/relu to commit 111111111111"):
         get_kernel("acme/relu", version=1)
-    assert f"has no commit {GONE}" in run("verify", "--lockfile", str(lock))
-    assert f"has no commit {GONE}" in run("download", str(project))
+    for command in (("verify", "--lockfile", str(lock)), ("download", str(project)), ("explain", "acme/relu")):
+        new_process()
+        assert f"has no commit {GONE}" in run(*command)
 
 
 # Refused access
