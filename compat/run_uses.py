@@ -18,7 +18,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,23 @@ class Failed(Exception):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+def _stand_ins(root: Path, trusted: Collection[str]) -> Any:
+    """A folder of stand-ins: that for a commit is served under the id that a package names, whatever its content."""
+    from kernels.models.requirement import is_commit
+    from kernels.server.catalog import Catalog
+
+    class StandIns(Catalog):
+        def commit(self, repo_id: str, revision: str | None = None, *, kind: str = "kernel") -> Any:
+            if revision is not None and is_commit(revision) and (root / repo_id / revision).is_dir():
+                return replace(self._commit(repo_id, root / repo_id / revision), id=revision)
+            return super().commit(repo_id, revision, kind=kind)
+
+        def known(self, repo_id: str, commit: str, *, kind: str = "kernel") -> None:
+            return None
+
+    return StandIns(root, trusted=trusted)
+
+
 @contextlib.contextmanager
 def prepared(packages: Iterable[Mapping[str, Any]], folder: Path) -> Iterator[None]:
     """A Hub with stand-ins for every repository that the uses name, and an empty cache, both in a folder."""
@@ -87,7 +105,7 @@ def prepared(packages: Iterable[Mapping[str, Any]], folder: Path) -> Iterator[No
     unsuitable = folder / "hub" / "kernels-community" / "unsuitable" / "v1"
     _write_kernel(unsuitable, "kernels-community/unsuitable", {"Layer"}, variant="torch-npu", backend="cann")
     trusted = {repo_id.split("/")[0] for repo_id, _ in repositories}
-    with HubServer(folder / "hub", trusted=trusted) as server:
+    with HubServer(_stand_ins(folder / "hub", trusted)) as server:
         changed = {"KERNELS_HUB": server.url, "KERNELS_CACHE": str(folder / "cache")}
         before = {name: os.environ.get(name) for name in changed}
         os.environ.update(changed)

@@ -95,7 +95,7 @@ def test_a_torch_that_is_not_installed_is_told_with_the_commands_that_install_it
     assert run.exit_code == 1
     assert f"`torch` is '1.99', which is installed neither here nor in {environments}." in run.stderr
     place = environments / "torch-1.99"
-    commands = f"{sys.executable} -m venv {place} && {place}/bin/python -m pip install 'torch==1.99.*'"
+    commands = f"{sys.executable} -I -m venv {place} && {place}/bin/python -I -m pip install 'torch==1.99.*'"
     assert f"The commands are: {commands}" in run.stderr
     assert not environments.exists()
     run = kernels("build", source, "--torch", "1.99+cu118")

@@ -393,7 +393,7 @@ def test_an_installed_library_has_its_own_lock_and_the_program_its_projects(hub:
         "def load():\n    return get_kernel('acme/relu', version=1)\n"
         "layer = LayerRepository('acme/relu', version=1, layer_name='SiluAndMul')\n"
     )
-    site = tmp_path / "site"
+    site = tmp_path / "site-packages"
     (site / "some_library").mkdir(parents=True)
     (site / "some_library" / "__init__.py").write_text(code)
     info = site / "some_library-1.0.dist-info"

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import kernels
 from kernels import CapabilityRange, Device, LayerRepository, Mode, Target, backends, get_kernel
 from kernels.api import explain
+from kernels.backends import registry
 from kernels.backends.plugins.vendor_folder import register_vendor
 from kernels.errors import KernelsError, UnsupportedArch
 from kernels.resolver.variant import parse_variant
@@ -47,16 +48,24 @@ def by_plain_object() -> None:
 
 
 def by_package() -> None:
-    # It was installed all the time, and left out: discovery looks again when the environment has changed.
+    # It was installed all the time, and left out.
     del os.environ["KERNELS_DISABLE_BACKENDS"]
+    look_as_a_new_process()
 
 
 def by_json() -> None:
     os.environ["KERNELS_BACKENDS_JSON"] = str(HERE / "acme.json")
+    look_as_a_new_process()
 
 
 def by_vendor_folder() -> None:
     os.environ["KERNELS_VENDOR_PATH"] = str(HERE / "acme_vendor")
+    look_as_a_new_process()
+
+
+def look_as_a_new_process() -> None:
+    """Look for the environment's backends again: a process does it once."""
+    registry._looked = False
 
 
 class Form(NamedTuple):

@@ -80,7 +80,8 @@ def benchmark(
     if output is not None and not output.absolute().parent.is_dir():
         raise RequestError(f"`--output` is {str(output)!r}; expected a file name in a folder that exists.")
     if output is not None:
-        stay_inside(output)
+        # A kernel's folder may be an untrusted checkout, whatever the current folder is.
+        stay_inside(output, *([kernel] if Path(kernel).is_dir() else ()))
     kernel, version, revision = _named(kernel, version, revision)
     report = measure(
         kernel,

@@ -85,10 +85,10 @@ class HubPublishers:
                     known = self._is_stored(repo_id, commit) or self._ask_once(repo_id, commit)
                 except (HubUnavailable, NotInCache, RepositoryNotFound, Moved, MirrorAnswer) as error:
                     self._unasked[repo_id] = str(error)
+                    if isinstance(error, HubUnavailable):
+                        self._memory.rest(error)  # it is not asked a second time by the same call
                     raise HubUnavailable(str(error)) from error
                 self._memory.published[repo_id, commit] = known
-                if known:
-                    self._likely_store(repo_id).keep_published(self._client.endpoint, commit)
         return known
 
     def _is_stored(self, repo_id: str, commit: str) -> bool:
@@ -96,15 +96,21 @@ class HubPublishers:
         stores = [RepoStore(self._cache, kind, repo_id) for kind in REPO_TYPES]
         if any(each.published(endpoint, commit) for each in stores):
             return True
-        stored = (each.heads(endpoint) for each in stores)
-        return any(each is not None and commit in _commits(each) for each in stored)
+        for each in stores:
+            heads = each.heads(endpoint)
+            if heads is not None and commit in _commits(heads):
+                each.keep_published(endpoint, commit)  # the branch may move on
+                return True
+        return False
 
     def _ask_once(self, repo_id: str, commit: str) -> bool:
         if self._client.offline:
             raise NotInCache("No request may be sent (HF_HUB_OFFLINE, or local_files_only).")
         try:
             with exclusively(self._likely_store(repo_id).lock(f"{commit}-published")):  # of several processes, one asks
-                known = self._is_stored(repo_id, commit) or self._leads_to(repo_id, commit)
+                if self._is_stored(repo_id, commit):
+                    return True
+                known = self._leads_to(repo_id, commit)
                 if known:
                     self._likely_store(repo_id).keep_published(self._client.endpoint, commit)
                 return known

@@ -192,6 +192,7 @@ class _Git:
         # A variable such as GIT_DIR, which git sets for hooks, names another repository.
         environment = {name: value for name, value in os.environ.items() if not _names_a_repository(name)}
         environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
+        environment["GIT_NO_REPLACE_OBJECTS"] = "1"  # a replaced commit would give its id to other sources
         try:
             return run_command(
                 [program, "-C", str(folder), *options, *arguments],
