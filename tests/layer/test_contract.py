@@ -12,7 +12,7 @@ from layer_models import Gives, KernelNorm, Model, Norm, norm_of, registered, sc
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
-from kernels.errors import MappingError
+from kernels.errors import LayerError, MappingError
 from kernels.layer import (
     Mode,
     kernelize,
@@ -377,9 +377,36 @@ class Scaled(nn.Module):
         return q - k * scale
 
 
+@use_kernel_forward_from_hub("Minus")
+class Twofold(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, scale: Any = 2.0, dtype: Any = torch.float64) -> torch.Tensor:
+        return q - k
+
+
+class NoneDefault(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, scale: Any = None, dtype: Any = torch.float64) -> torch.Tensor:
+        return q
+
+
+class OtherType(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, scale: Any = 2.0, dtype: Any = torch.float32) -> torch.Tensor:
+        return q
+
+
+_ONES = torch.ones(2)
+
+
+class TensorDefault(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, scale: Any = _ONES, dtype: Any = torch.float64) -> torch.Tensor:
+        return q
+
+
 @pytest.mark.parametrize(
     ("layer", "cls", "says"),
     [
+        (NoneDefault, Twofold, "the default of 'scale' is None in the kernel's forward, 2.0 in the layer's"),
+        (OtherType, Twofold, "the default of 'dtype' is torch.float32 in the kernel's forward, torch.float64 in the"),
+        (TensorDefault, Twofold, "the default of 'scale' is tensor("),
         (Order, Minus, "the kernel's forward takes 'k' as argument 1, the layer's as 2"),
         (Default, Scaled, "the default of 'scale' is 2.0 in the kernel's forward, 1.0 in the layer's"),
         (Keyword, Scaled, "the kernel's forward has a keyword-only parameter 'factor', which the layer's has not"),
@@ -389,7 +416,43 @@ def test_a_kernel_to_which_the_same_call_means_something_else_is_not_used(layer:
     registered(Minus=Gives(layer))
     module = cls()
     [row] = kernelize(module, mode=INFERENCE, device="cpu", report=True)
-    assert row.reason == says
+    assert row.reason is not None
+    assert row.reason.startswith(says)
     assert float(module(torch.tensor(3.0), torch.tensor(1.0))) == 2
     with pytest.raises(MappingError, match="'Minus'"):
         kernelize(module, mode=INFERENCE, device="cpu", use_fallback=False)
+
+
+class KernelSquare(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x
+
+
+def test_a_class_that_is_marked_again_is_checked_by_its_new_forward() -> None:
+    class Square(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * x
+
+        def power(self, x: torch.Tensor) -> torch.Tensor:
+            return x * x
+
+    class Tenfold(Square):
+        def power(self, x: torch.Tensor) -> torch.Tensor:
+            return 10 * x
+
+    replace_kernel_forward_from_hub(Square, "Square")
+    registered(Square=Gives(KernelSquare))
+    assert kernelize(Tenfold(), mode=INFERENCE, device="cpu", report=True).kernelized
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.power(x)
+
+    Square.forward = forward
+    replace_kernel_forward_from_hub(Square, "Square")
+    [row] = kernelize(Tenfold(), mode=INFERENCE, device="cpu", report=True)
+    assert row.reason is not None
+    assert "overrides power, which forward calls" in row.reason
+    Square.forward = lambda self, x, scale=1.0: self.power(x) * scale
+    replace_kernel_forward_from_hub(Square, "Square")
+    with pytest.raises(LayerError, match="different number of arguments"):
+        kernelize(Square(), mode=INFERENCE, device="cpu")

@@ -127,7 +127,7 @@ def test_arguments_reach_the_kernels_as_they_are_given(cls: Any) -> None:
     kernelize(module, mapping, by_class={cls: "Any"}, device="cpu", auto=True)
     assert module(1, 5) == ["training", *cls()(1, 5)[1:]]
     module.eval()
-    assert module(1, y=6, z=7) == ["inference", *cls()(1, y=6, z=7)[1:]]
+    assert module(1, 6, z=7) == ["inference", *cls()(1, 6, z=7)[1:]]
     assert module(1, 5, 9) == ["inference", *cls()(1, 5, 9)[1:]]
     assert inspect.signature(module.forward) == inspect.signature(cls().forward)
     with pytest.raises(TypeError):

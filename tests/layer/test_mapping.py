@@ -255,6 +255,15 @@ def test_of_two_ranges_of_one_width_the_later_one_wins(capability: Any) -> None:
         assert chosen(device=ModuleDevice("cuda")) == "c"
 
 
+def test_a_wider_range_serves_where_the_narrowest_has_no_kernel_for_the_mode(capability: Any) -> None:
+    capability("sm_80")
+    register_kernel_mapping({"Norm": {Device("cuda", CUDAProperties(80, 89)): {Mode.INFERENCE: A}, "cuda": B}})
+    assert chosen(device=ModuleDevice("cuda")) == "a"
+    choice = select(current_mapping(), "Norm", ModuleDevice("cuda"), Mode.TRAINING)
+    assert isinstance(choice, SelectedKernel)
+    assert choice.repository is B
+
+
 def test_a_device_outside_every_range_has_no_compatible_properties(capability: Any) -> None:
     capability("sm_80")
     register_kernel_mapping({"Norm": {Device("cuda", CUDAProperties(90, 99)): A}})

@@ -106,7 +106,6 @@ def _holds(attributes: dict[str, Any], name: str) -> bool:
     return name in attributes
 
 
-@lru_cache(maxsize=4096)
 def _beyond_class(forward: Callable[..., Any], cls: Any) -> tuple[str, ...]:
     """What a forward reads that the class itself does not have."""
     from kernels.layer.reads import reads_of
@@ -114,9 +113,14 @@ def _beyond_class(forward: Callable[..., Any], cls: Any) -> tuple[str, ...]:
     return tuple(sorted(name for name in reads_of(forward).required if name not in vars(_definer(cls, name))))
 
 
-@lru_cache(maxsize=4096)
-def _methods(cls: Any) -> tuple[str, ...]:
+def _methods(cls: type) -> tuple[str, ...]:
     """The methods and properties that the forward of a class with its mark uses, and those that these use."""
+    return _methods_of(cls, cls.forward)  # type: ignore[attr-defined]
+
+
+# By the forward, too: a library may replace that of a class and mark the class again.
+@lru_cache(maxsize=4096)
+def _methods_of(cls: Any, forward: Any) -> tuple[str, ...]:
     from kernels.layer.reads import reads_of
 
     owner = _owner(cls)

@@ -15,13 +15,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["DECISION", "NOTES", "Chosen", "LayerDecision", "LayerState", "dtype_of", "noted_decision"]
+__all__ = ["DECISION", "Chosen", "LayerDecision", "LayerState", "dtype_of", "noted_decision"]
 
 #: The attribute in which a module keeps its decision. An unpickled module has the layer's name in it.
 DECISION = "_kernelized"
-
-#: The attribute in which a model keeps the notes of its last `kernelize`: strings. No pickle has it.
-NOTES = "_kernels_notes"
 
 
 class Chosen(Struct, frozen=True, eq=False):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["function_layer", "is_function", "wrap_function"]
+__all__ = ["function_layer", "is_function", "is_function_class", "wrap_function"]
 
 
 @cache
@@ -47,6 +47,11 @@ def wrap_function(function: Callable[..., Any]) -> nn.Module:
 def is_function(module: object) -> bool:
     """Whether a module is a wrapped function."""
     return isinstance(module, _function_base())
+
+
+def is_function_class(cls: type) -> bool:
+    """Whether a class is that of a wrapped function."""
+    return issubclass(cls, _function_base())
 
 
 def _layer_class(function: Callable[..., Any], base: type[nn.Module] | None = None) -> type[nn.Module]:

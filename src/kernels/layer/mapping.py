@@ -239,8 +239,8 @@ class NoKernel:
 def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode) -> SelectedKernel | NoKernel:
     """The repository that a mapping gives a layer on a device for a mode.
 
-    The narrowest range of capabilities that holds the device's wins, then the first registered mode of
-    `serving_modes(mode)`.
+    Of the ranges of capabilities that hold the device's, the narrowest with a kernel for the mode wins; in it, the
+    first registered mode of `serving_modes(mode)`.
     """
     kernels = view.kernels_for(layer_name)
     if kernels is None:
@@ -249,26 +249,28 @@ def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode)
     if ranges is None:
         types = ", ".join(sorted(kernels))
         return NoKernel(KernelizeFallback.NO_DEVICE, f"no kernel for device type {device.type!r}, only for {types}")
-    by_mode = ranges.get(ANY_CAPABILITY)
-    if len(ranges) > 1 or by_mode is None:
+    holding = [ANY_CAPABILITY] if ANY_CAPABILITY in ranges else []
+    if len(ranges) > len(holding):
         # Most mappings name no capability, and then nothing needs to be probed.
         capability = device.capability()
         # Newest first, so that of two ranges of one width the one registered last wins.
-        holding = [
+        holding += [
             bounds
             for bounds in reversed(ranges)
-            if bounds == ANY_CAPABILITY or (capability is not None and bounds[0] <= capability <= bounds[1])
+            if bounds != ANY_CAPABILITY and capability is not None and bounds[0] <= capability <= bounds[1]
         ]
         if not holding:
             supported = "; ".join(f"{low} to {high}" for low, high in ranges)
             known = "unknown" if capability is None else capability
             reason = f"no kernel for the capability of {device} ({known}), only for {supported}"
             return NoKernel(KernelizeFallback.NO_COMPATIBLE_PROPERTIES, reason)
-        by_mode = ranges[min(holding, key=lambda bounds: bounds[1] - bounds[0])]
-    for serving in serving_modes(mode):
-        if serving in by_mode:
-            return SelectedKernel(by_mode[serving], serving)
-    others = f", only {', '.join(map(str, by_mode))}" if by_mode else ""
+        holding.sort(key=lambda bounds: bounds[1] - bounds[0])
+    for bounds in holding:
+        for serving in serving_modes(mode):
+            if serving in ranges[bounds]:
+                return SelectedKernel(ranges[bounds][serving], serving)
+    modes = dict.fromkeys(each for bounds in holding for each in ranges[bounds])
+    others = f", only {', '.join(map(str, modes))}" if modes else ""
     return NoKernel(KernelizeFallback.NO_COMPATIBLE_MODE, f"no kernel serves mode {mode}{others}")
 
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from kernels.layer.decision import NOTES
 from kernels.layer.mapping import MappingView
 from kernels.support.formatting import format_value, nearest_name
 from kernels.support.logs import logger
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["mention_devices", "notes_of", "remember_notes", "unused_names"]
 
 _log = logger(__name__)
+
+#: The notes of each model's last `kernelize`; beside the model, since its copies and pickles are other models.
+_notes: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
 
 #: How similar a registered name must be to one of the model to be taken for a misspelling of it: of seven letters, two
 #: may be swapped. A library registers many names that one model does not have.
@@ -90,18 +93,14 @@ def _warn_of_all(notes: list[str]) -> None:
 
 def remember_notes(model: nn.Module, notes: Iterable[str]) -> None:
     """Log notes about a model, and keep them for its report; none forgets earlier ones."""
-    model.__dict__.pop(NOTES, None)
-    kept = tuple(notes)
-    if kept:
-        model.__dict__[NOTES] = kept
+    kept = _notes[model] = tuple(notes)
     for note in kept:
         _log.info("%s", note)
 
 
 def notes_of(model: nn.Module) -> tuple[str, ...]:
     """The notes of a model's last `kernelize`."""
-    notes: tuple[str, ...] = model.__dict__.get(NOTES, ())
-    return notes
+    return _notes.get(model, ())
 
 
 def mention_devices(view: MappingView, unserved: Iterable[tuple[str, str]], served: Collection[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from kernels.layer.contract import class_fault, lacking_attributes
 from kernels.layer.decision import Chosen, LayerDecision
 from kernels.layer.device import probed_once
-from kernels.layer.following import following
+from kernels.layer.forwards import by_training, unless_gradient
+from kernels.layer.function import is_function, is_function_class
 from kernels.layer.groups import LayerGroup, LayerGroups, LayerKind, LayerRequest
 from kernels.layer.loading import LayerLoad, described, load_key, load_layers, origin_of
 from kernels.layer.mapping import SelectedKernel, select
@@ -63,7 +64,7 @@ def plan_layers(found: ModelModules, request: LayerRequest) -> list[tuple[list[n
         for modules, each in _parts(group, by_mode):
             parts.setdefault(tuple(map(id, each)), ([], each))[0].extend(modules)
         for modules, each in parts.values():
-            decision = each[0] if len(each) == 1 else following(each[0], each[1], modules[0])
+            decision = each[0] if len(each) == 1 else _following(each[0], each[1], modules[0])
             plan.append((modules, replace(decision, state=group.state)))
     unmapped = {kind: hint for choices in by_mode for kind, hint in choices.unmapped.items()}
     if unmapped:
@@ -222,13 +223,27 @@ class _ModeChoices:
         return LayerDecision(
             layer=kind.name,
             mode=self.mode,
-            function=load.layer.forward,
+            function=self._forward(kind, load.layer, described_as),
             kernel=origin,
             commit=None if build is None or build.source.user_owned else build.snapshot.commit,
             variant=None if build is None else build.variant,
             registered=choice.mode,
             chosen=chosen,
         )
+
+    def _forward(self, kind: LayerKind, layer: Any, described_as: str) -> Callable[..., Any]:
+        """The forward that runs a kernel, but for gradients that it cannot compute."""
+        kernel: Callable[..., Any] = layer.forward
+        if getattr(layer, "has_backward", True):
+            return kernel
+        refused = None
+        if KernelizeFallback.NO_COMPATIBLE_MODE not in self.request.fallback:
+            refused = (
+                f"Layer {kind.name!r}: {described_as} does not support backward, and a gradient is needed. Kernelize "
+                "the model with Mode.TRAINING, or let the layer keep its own forward then: use_fallback=True."
+            )
+        cls: Any = kind.cls
+        return unless_gradient(kernel, cls.forward, refused, is_function_class(cls))
 
     def _agreed(self, kinds: Sequence[LayerKind]) -> LayerDecision:
         """The decision for a function on several devices: it is one object, so it must be the same for all."""
@@ -256,6 +271,31 @@ class _ModeChoices:
         if key not in self.kept:
             self.kept[key] = LayerDecision(name, self.mode, reason=reason, kernel=kernel, chosen=chosen)
         return self.kept[key]
+
+
+def _following(inference: LayerDecision, training: LayerDecision, module: nn.Module) -> LayerDecision:
+    """One decision of two: where both have one kernel its forward alone, else a forward that asks `training`.
+
+    A function has no `training` of its own: it runs the kernel for training in both, which serves inference too.
+    """
+    if is_function(module) and inference.function is not training.function:
+        inference = replace(training, mode=inference.mode)
+        if training.function is None:
+            reason = f"a function cannot follow train() and eval(), and for training: {training.reason}"
+            inference = replace(inference, reason=reason)
+    forwards = inference.function, training.function
+    function = forwards[0]
+    if forwards[0] is not forwards[1]:
+        own: Any = type(module).forward
+        function = by_training(forwards[0] or own, forwards[1] or own, own)
+    kernels = dict.fromkeys(each.kernel for each in (inference, training) if each.function is not None)
+    return LayerDecision(
+        layer=inference.layer,
+        function=function,
+        reason=None if function is not None else inference.reason,
+        kernel=", ".join(kernel for kernel in kernels if kernel is not None) or inference.kernel,
+        each=(inference, training),
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from kernels.layer.decision import DECISION, NOTES, LayerDecision, noted_decision
-from kernels.layer.guard import CALL, call_with_notes, may_guard
+from kernels.layer.decision import DECISION, LayerDecision, noted_decision
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["FORWARDS", "decision_of", "guard", "install", "kernel_slot", "own_forward", "restore"]
+__all__ = ["FORWARDS", "decision_of", "install", "kernel_slot", "own_forward", "restore"]
 
 #: Where a module's forward can be. accelerate's hooks put a wrapper in the first and what it wraps in the second.
 FORWARDS = _FORWARD, _HOOKED_FORWARD = "forward", "_old_forward"
@@ -36,7 +35,7 @@ def install(modules: Iterable[nn.Module], decision: LayerDecision) -> None:
     function = decision.function
     for module in modules:
         attributes = module.__dict__
-        if DECISION in attributes or CALL in attributes:
+        if DECISION in attributes:
             restore(module)
         attributes[DECISION] = decision
         if function is None:
@@ -45,13 +44,6 @@ def install(modules: Iterable[nn.Module], decision: LayerDecision) -> None:
         for name, copier in _COPIERS.items():
             if name not in attributes:
                 attributes[name] = MethodType(copier, module)
-
-
-def guard(model: nn.Module) -> None:
-    """Let an exception of a kernel's forward in a model name the module, until `restore`."""
-    if CALL not in model.__dict__ and may_guard(model):
-        model.__dict__[CALL] = MethodType(call_with_notes(), model)
-        _follow_copies(model)
 
 
 def own_forward(module: nn.Module) -> Any:
@@ -67,7 +59,7 @@ def own_forward(module: nn.Module) -> Any:
 def restore(module: nn.Module) -> None:
     """Give a module its own forward back."""
     attributes = module.__dict__
-    if DECISION not in attributes and CALL not in attributes:
+    if DECISION not in attributes:
         return
     for name in _bound_functions(module):
         if name == _HOOKED_FORWARD:
@@ -114,11 +106,6 @@ def _slot_of(attributes: dict[str, Any], decision: LayerDecision) -> str | None:
     return None
 
 
-def _follow_copies(module: nn.Module) -> None:
-    for name, copier in _COPIERS.items():
-        module.__dict__.setdefault(name, MethodType(copier, module))
-
-
 def _replicate_for_data_parallel(module: nn.Module) -> nn.Module:
     """Copy a module for `nn.DataParallel`; the replica's parameters are those of its GPU."""
     cls: Any = type(module)
@@ -141,8 +128,7 @@ def __reduce_ex__(module: nn.Module, protocol: Any) -> Any:
         noted = module.__dict__.get(DECISION)
         if noted is not None:
             changed[DECISION] = noted if isinstance(noted, str) else noted.layer
-    dropped = functions.keys() if copying else {*functions, NOTES}
-    make, arguments, *rest = (_without(part, dropped, changed) for part in reduced)
+    make, arguments, *rest = (_without(part, functions.keys(), changed) for part in reduced)
     if not copying:
         return (make, arguments, *rest)
     return (_remade, (_Functions(functions), make, *arguments), *rest)
@@ -178,13 +164,13 @@ _COPIERS: dict[str, Callable[..., Any]] = {
     function.__name__: function for function in (_replicate_for_data_parallel, __reduce_ex__)
 }
 
-#: The methods that `install` and `guard` may replace on a module, and all that they may set.
-_REPLACED = frozenset({*FORWARDS, CALL, *_COPIERS})
+#: The methods that `install` may replace on a module, and all that it may set.
+_REPLACED = frozenset({*FORWARDS, *_COPIERS})
 _ADDED = _REPLACED | {DECISION}
 
 
 def _bound_functions(module: nn.Module) -> dict[str, Callable[..., Any]]:
-    """The functions that `install` and `guard` have bound to a module, by the attributes they are in."""
+    """The functions that `install` has bound to a module, by the attributes they are in."""
     attributes = module.__dict__
     decision = noted_decision(module)
     kernel = None if decision is None else decision.function
@@ -192,7 +178,7 @@ def _bound_functions(module: nn.Module) -> dict[str, Callable[..., Any]]:
     for name in _REPLACED:
         bound = attributes.get(name) if name in attributes else None
         if type(bound) is MethodType:
-            function = _COPIERS.get(name, kernel) if name != CALL else call_with_notes()
+            function = _COPIERS.get(name, kernel)
             if function is not None and bound.__func__ is function:
                 found[name] = function
     return found

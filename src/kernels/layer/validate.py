@@ -83,7 +83,6 @@ def unsupported(layer: type[nn.Module], mode: Mode) -> str | None:
     return None
 
 
-@lru_cache(maxsize=4096)
 def other_parameters(layer: Any, replaced: Any) -> str | None:
     """How the same call would mean something else to a kernel's forward, or None.
 
@@ -91,8 +90,14 @@ def other_parameters(layer: Any, replaced: Any) -> str | None:
         layer: A kernel's layer that `check_layer` accepts: its forward has parameters of the same number and kinds.
         replaced: The class of the layer whose forward is replaced.
     """
-    own = list(inspect.signature(replaced.forward).parameters.values())[1:]
-    kernel = list(inspect.signature(layer.forward).parameters.values())[1:]
+    return _other_parameters(layer.forward, replaced.forward)
+
+
+# By the forwards: a library may replace that of a class and mark the class again.
+@lru_cache(maxsize=4096)
+def _other_parameters(kernel_forward: Any, own_forward: Any) -> str | None:
+    own = list(inspect.signature(own_forward).parameters.values())[1:]
+    kernel = list(inspect.signature(kernel_forward).parameters.values())[1:]
     positions = {parameter.name: number for number, parameter in enumerate(own)}
     by_name = {parameter.name: parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY}
     for number, parameter in enumerate(kernel):
@@ -113,12 +118,16 @@ def other_parameters(layer: Any, replaced: Any) -> str | None:
 
 
 def _is_other_default(kernel: Any, own: Any) -> bool:
-    # What a call leaves out is the kernel's default. Only plain values can be compared.
-    plain = (bool, int, float, str)
-    return isinstance(kernel, plain) and isinstance(own, plain) and kernel != own
+    """Whether a call that leaves an argument out means something else to the kernel."""
+    empty = inspect.Parameter.empty
+    if kernel is own or kernel is empty or own is empty:  # a call without the argument fails, or the layer has none
+        return False
+    try:
+        return not bool(kernel == own or (kernel != kernel and own != own))  # or both are NaN
+    except Exception:  # noqa: BLE001 - values of any type, such as a tensor
+        return True
 
 
-@lru_cache(maxsize=4096)
 def _fault(layer: Any, replaced: Any) -> str | None:
     from torch import nn
 
@@ -128,16 +137,17 @@ def _fault(layer: Any, replaced: Any) -> str | None:
     new = sorted(own - set(dir(nn.Module)) - _STATEMENT - ALLOWED_MEMBERS)
     if new:
         return f"must not contain additional members, but has {', '.join(new)}; put them outside the class."
-    return _signature_fault(layer, replaced)
+    return _signature_fault(layer.forward, replaced.forward, replaced.__qualname__)
 
 
-def _signature_fault(layer: type[nn.Module], replaced: type[nn.Module]) -> str | None:
+@lru_cache(maxsize=4096)
+def _signature_fault(kernel_forward: Any, own_forward: Any, replaced: str) -> str | None:
     try:
-        signature, wanted = inspect.signature(layer.forward), inspect.signature(replaced.forward)
+        signature, wanted = inspect.signature(kernel_forward), inspect.signature(own_forward)
     except (TypeError, ValueError) as error:
-        return f"has a forward whose parameters cannot be compared with those of {replaced.__qualname__}: {error}"
+        return f"has a forward whose parameters cannot be compared with those of {replaced}: {error}"
     parameters, others = signature.parameters.values(), wanted.parameters.values()
-    compared = f"forward{signature} cannot replace {replaced.__qualname__}.forward{wanted}"
+    compared = f"forward{signature} cannot replace {replaced}.forward{wanted}"
     if len(parameters) != len(others):
         return f"has a different number of arguments: {compared}."
     for parameter, other in zip(parameters, others, strict=True):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
 from kernels import settings
 from kernels.errors import RequestError
 from kernels.layer.by_class import names_by_class
+from kernels.layer.decision import LayerDecision
 from kernels.layer.device import requested_device
+from kernels.layer.function import is_function
 from kernels.layer.groups import LayerRequest
 from kernels.layer.mapping import KernelMapping, SupportsItems, check_bool, current_mapping
 from kernels.layer.marked import ModelModules
@@ -17,9 +20,10 @@ from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.layer.notices import remember_notes, unused_names
 from kernels.layer.plan import plan_layers
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
-from kernels.layer.swap import guard, install, restore
-from kernels.support.formatting import wrong_type
+from kernels.layer.swap import decision_of, install, restore
+from kernels.support.formatting import format_names, wrong_type
 from kernels.support.logs import logger
+from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
     import torch
@@ -54,8 +58,9 @@ def kernelize_model(
         by_class={} if by_class is None else names_by_class(by_class, found.by_class),
     )
     plan = plan_layers(found, request)
-    restore(model)
     for modules, decision in plan:
+        if is_function(modules[0]):
+            _note_user(model, modules[0], decision)
         if decision is not None:
             install(modules, decision)
             continue
@@ -67,10 +72,30 @@ def kernelize_model(
     disabled = settings.mapping_disabled()
     notes = () if disabled else unused_names(request.mapping, marked, served, named, found.by_class)
     remember_notes(model, notes)
-    if served:
-        guard(model)
     _log_result(model, request.modes)
     return kernelize_report(model) if report else model
+
+
+#: The models that were kernelized with each marked function, which is one object in the process.
+_users: WeakKeyDictionary[nn.Module, WeakSet[nn.Module]] = WeakKeyDictionary()
+
+
+def _note_user(model: nn.Module, function: nn.Module, decision: LayerDecision | None) -> None:
+    """Say so when a function changes in other models, too."""
+    before, wanted = decision_of(function), None if decision is None else decision.function
+    others = [each for each in _users.setdefault(function, WeakSet()) if each is not model]
+    if others and before is not None and before.function is not wanted:
+        name, now = before.layer, "its own forward" if decision is None else decision.kernel or "its own forward"
+        kinds = format_names(sorted({type(each).__name__ for each in others}))
+        warn_once(
+            _log,
+            f"Function {name!r} now runs {now}, also in {kinds}, kernelized before with "
+            f"{before.kernel or 'its own forward'}: a function is one object in the process.",
+        )
+    if wanted is None:
+        _users[function].discard(model)
+    else:
+        _users[function].add(model)
 
 
 def _log_result(model: nn.Module, modes: tuple[Mode, ...]) -> None:
@@ -96,7 +121,10 @@ def unkernelize_model(model: nn.Module) -> None:
     """The work of `unkernelize`."""
     check_model(model)
     found = ModelModules(model)
-    for module in (*found.modules, *(function for _, _, function in found.functions())):
+    functions = [function for _, _, function in found.functions()]
+    for function in functions:
+        _note_user(model, function, None)
+    for module in (*found.modules, *functions):
         restore(module)
     remember_notes(model, ())
 
