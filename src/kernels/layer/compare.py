@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import copy
-import sys
-from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from numbers import Real
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
+from kernels.layer.decision import LayerDecision
+from kernels.layer.forwards import wrapped_kernel
 from kernels.layer.marked import find_marked
+from kernels.layer.observe import (
+    Call,
+    OtherStructure,
+    copied,
+    eager,
+    largest_difference,
+    largest_value,
+    pairs,
+    preserved,
+    tensors_of,
+    watched,
+)
 from kernels.layer.report import check_model, folded_path
 from kernels.layer.swap import decision_of, kernel_slot
-from kernels.support.formatting import error_on_one_line, format_names, format_value, wrong_type
+from kernels.support.formatting import error_on_one_line, wrong_type
 from kernels.support.html_table import html_table
 from kernels.support.text import one_line
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
 __all__ = ["ComparedLayer", "LayerComparison", "compare_layers"]
@@ -177,224 +187,84 @@ def compare_layers(model: nn.Module, /, *inputs: Any, **named: Any) -> LayerComp
         decision = decision_of(module)
         slot = kernel_slot(module)
         if decision is not None and slot is not None and id(module) not in found:
-            row = ComparedLayer(path, decision.layer, decision.kernel or "-")
-            found[id(module)] = _Compared(module, slot, module.__dict__[slot], row)
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        if "torch._dynamo" in sys.modules:  # importing it takes long, and without it nothing is compiled
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(_same_random_numbers(model))
-        stack.enter_context(_same_buffers(model))
-        for compared in found.values():
-            stack.callback(compared.module.__dict__.__setitem__, compared.slot, compared.kernel)
-            compared.module.__dict__[compared.slot] = compared.call
+            kernel = MethodType(wrapped_kernel(_of_state(decision, module)), module)
+            found[id(module)] = _Compared(ComparedLayer(path, decision.layer, decision.kernel or "-"), kernel)
+    modules = [module for _, module, *_ in find_marked(model) if id(module) in found]
+    with torch.no_grad(), eager(), preserved(model), watched(modules, lambda call: found[id(call.module)].call(call)):
         if found:
             model(*inputs, **named)
     return LayerComparison(tuple(compared.row() for compared in found.values()))
 
 
+def _of_state(decision: LayerDecision, module: nn.Module) -> Callable[..., Any]:
+    """The forward that a layer's kernel runs now, of inference or of training."""
+    each = decision.by_mode[-1 if module.training else 0]
+    forward: Any = each.function or decision.function
+    return forward  # type: ignore[no-any-return]
+
+
 @dataclass
 class _Compared:
-    """A layer whose forward runs the kernel on copies of its arguments first, and then its own forward."""
+    """A layer whose kernel runs on copies of the arguments first, and then its own forward."""
 
-    module: nn.Module
-    slot: str
-    kernel: Callable[..., Any]
     layer: ComparedLayer
-    calls: int = 0
-    differences: list[_Difference] = field(default_factory=list)
+    kernel: Callable[..., Any]
 
-    def call(self, *arguments: Any, **named: Any) -> Any:
-        own = MethodType(type(self.module).forward, self.module)
-        self.calls += 1
+    def call(self, call: Call) -> Any:
+        layer = self.layer
+        self.layer = replace(layer, calls=layer.calls + 1)
         try:
-            copied, copied_named = copy.deepcopy((arguments, named), _copies_of_computed((arguments, named)))
+            args, kwargs = copied((call.args, call.kwargs))
         except Exception as error:  # noqa: BLE001 - an argument of any type
-            self.differences.append(_Difference(fault=f"its arguments cannot be copied: {error_on_one_line(error)}"))
-            return own(*arguments, **named)
+            self._fault(f"its arguments cannot be copied: {error_on_one_line(error)}")
+            return call.own(*call.args, **call.kwargs)
+        result: Any = None
+        fault: str | None = None
         try:
-            with _same_random_numbers(self.module), _same_buffers(self.module):
-                result = self.kernel(*copied, **copied_named)
-            fault = None
+            with preserved(call.module):
+                result = self.kernel(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - the code of a kernel
-            result, fault = None, f"the kernel failed: {error_on_one_line(error)}"
-        expected = own(*arguments, **named)
-        if fault is None:
-            # An argument may be changed in place, by one of them or by both.
-            self.differences.append(_compared((result, copied, copied_named), (expected, arguments, named)))
+            fault = f"the kernel failed: {error_on_one_line(error)}"
+        expected = call.own(*call.args, **call.kwargs)
+        if fault is not None:
+            self._fault(fault)
         else:
-            self.differences.append(_Difference(fault=fault))
+            self._compare((result, args, kwargs), (expected, call.args, call.kwargs))
         return expected
 
+    def _compare(self, kernel: tuple[Any, Any, Any], own: tuple[Any, Any, Any]) -> None:
+        """Compare two calls, each its result with its arguments after it: an argument may be changed in place."""
+        try:
+            results = pairs(kernel[0], own[0], _values(own[1:]))
+            left, others = tensors_of(kernel[1:]), tensors_of(own[1:])
+            if len(left) != len(others):
+                raise OtherStructure(
+                    f"the kernel leaves {len(left)} tensors in its arguments in place of {len(others)}"
+                )
+            changed = [pair for one, other in zip(left, others, strict=True) for pair in pairs(one, other)]
+            difference = max(map(largest_difference, (*results, *changed)), default=0.0)
+            largest = max((largest_value(pair.own) for pair in results), default=0.0)
+        except OtherStructure as error:
+            self._fault(str(error))
+        except Exception as error:  # noqa: BLE001 - tensors of any kind, and objects of any type
+            self._fault(f"its results cannot be compared: {error_on_one_line(error)}")
+        else:
+            before = self.layer.difference
+            difference = difference if before is None else max(before, difference)
+            self.layer = replace(
+                self.layer,
+                difference=None if before is None else difference,
+                largest=max(self.layer.largest, largest),
+            )
+
+    def _fault(self, fault: str) -> None:
+        self.layer = replace(self.layer, difference=None, fault=self.layer.fault or fault)
+
     def row(self) -> ComparedLayer:
-        faults = [each.fault for each in self.differences if each.fault is not None]
-        return ComparedLayer(
-            self.layer.module,
-            self.layer.layer,
-            self.layer.kernel,
-            self.calls,
-            None if faults else max((each.value for each in self.differences), default=0.0),
-            max((each.largest for each in self.differences), default=0.0),
-            faults[0] if faults else None,
-        )
+        return self.layer
 
 
-@dataclass(frozen=True)
-class _Difference:
-    value: float = 0.0
-    largest: float = 0.0
-    fault: str | None = None
+def _values(arguments: tuple[Any, Any]) -> list[Any]:
+    from torch.utils._pytree import tree_leaves
 
-
-def _compared(kernel: tuple[Any, Any, Any], own: tuple[Any, Any, Any]) -> _Difference:
-    """Compare two calls, each its result with its arguments after it."""
-    try:
-        return _difference(kernel, own)
-    except _OtherStructure as error:
-        return _Difference(fault=str(error))
-    except Exception as error:  # noqa: BLE001 - tensors of any kind, and objects of any type
-        return _Difference(fault=f"its results cannot be compared: {error_on_one_line(error)}")
-
-
-def _difference(kernel: tuple[Any, Any, Any], own: tuple[Any, Any, Any]) -> _Difference:
-    """How far two calls are apart, and the largest value of the layer's own result."""
-    results = list(_pairs(kernel[0], own[0], {id(each) for each in _parts(own[1:])}))
-    value = 0.0
-    for tensor, other in (*results, *_argument_pairs(kernel[1:], own[1:])):
-        if tensor.shape != other.shape or tensor.dtype != other.dtype:
-            return _Difference(fault=f"the kernel returns {_kind(tensor)} in place of {_kind(other)}")
-        wide, wide_other = _wide(tensor), _wide(other)
-        same = (wide == wide_other) | (wide.isnan() & wide_other.isnan())
-        infinite = float("inf")
-        apart = (wide - wide_other).abs().nan_to_num(nan=infinite, posinf=infinite).masked_fill(same, 0.0)
-        value = max(value, float(apart.max()) if apart.numel() else 0.0)
-    sizes = [_wide(other).abs().nan_to_num(0.0, 0.0, 0.0) for _, other in results]
-    return _Difference(value, max((float(size.max()) for size in sizes if size.numel()), default=0.0))
-
-
-class _OtherStructure(Exception):
-    """Two results that are not made alike; the message says how."""
-
-
-def _pairs(kernel: Any, own: Any, passed: Set[int]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The tensors and numbers of a kernel's result, each with the one in its place in the layer's own.
-
-    An argument that the layer returns, such as a cache, may be of any type, and is not looked into.
-
-    Raises:
-        _OtherStructure: They are not made alike, or of something that is not known.
-    """
-    import torch
-
-    both = kernel, own
-    if all(isinstance(each, torch.Tensor) for each in both):
-        yield kernel, own
-    elif all(isinstance(each, Mapping) for each in both):
-        if kernel.keys() != own.keys():
-            raise _OtherStructure(f"the kernel returns the keys {_names(kernel)} in place of {_names(own)}")
-        for key, each in own.items():
-            yield from _pairs(kernel[key], each, passed)
-    elif all(isinstance(each, (tuple, list)) for each in both):
-        if len(kernel) != len(own):
-            raise _OtherStructure(f"the kernel returns {len(kernel)} values in place of {len(own)}")
-        for one, other in zip(kernel, own, strict=True):
-            yield from _pairs(one, other, passed)
-    elif all(is_dataclass(each) and not isinstance(each, type) for each in both):
-        yield from _pairs(_fields(kernel), _fields(own), passed)
-    elif all(isinstance(each, (int, float, complex)) for each in both):
-        yield torch.tensor(kernel), torch.tensor(own)
-    elif type(kernel) is not type(own):
-        raise _OtherStructure(f"the kernel returns {_type(kernel)} in place of {_type(own)}")
-    elif id(own) in passed:
-        return
-    elif not (own is None or isinstance(own, (str, bytes, torch.dtype, torch.device))):
-        raise _OtherStructure(f"its results cannot be compared: they contain {_type(own)}")
-    elif kernel != own:
-        raise _OtherStructure(f"the kernel returns {format_value(kernel)} in place of {format_value(own)}")
-
-
-def _argument_pairs(kernel: Any, own: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The tensors among the arguments; other objects may be anything, such as a cache."""
-    tensors, others = list(_tensors(kernel)), list(_tensors(own))
-    if len(tensors) != len(others):
-        raise _OtherStructure(f"the kernel leaves {len(tensors)} tensors in its arguments in place of {len(others)}")
-    return list(zip(tensors, others, strict=True))
-
-
-def _copies_of_computed(arguments: Any) -> dict[int, Any]:
-    """Copies of the tensors that `copy.deepcopy` refuses, since a graph for gradients has computed them."""
-    return {id(each): each.detach().clone() for each in _tensors(arguments) if not each.is_leaf}
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {each.name: getattr(value, each.name) for each in fields(value)}
-
-
-def _names(result: Mapping[Any, Any]) -> str:
-    return format_names(map(str, result)) or "none"
-
-
-def _type(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-    elif tensor.layout is not torch.strided:
-        tensor = tensor.to_dense()
-    return tensor.detach().cpu().to(torch.complex128 if tensor.is_complex() else torch.float64)
-
-
-def _kind(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a value: itself, or those in tuples, lists and dictionaries."""
-    import torch
-
-    return (each for each in _parts(value) if isinstance(each, torch.Tensor))
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    """A value itself, or what is in tuples, lists and dictionaries."""
-    if isinstance(value, Mapping):
-        value = value.values()
-    elif not isinstance(value, (tuple, list)):
-        yield value
-        return
-    for each in value:
-        yield from _parts(each)
-
-
-@contextmanager
-def _same_buffers(module: nn.Module) -> Iterator[None]:
-    """Give a module its buffers' values back, such as the running mean of a batch norm."""
-    # A forward may change a buffer, or set another tensor in its place.
-    tables = [(each._buffers, dict(each._buffers)) for each in module.modules() if each._buffers]
-    values = [(buffer, buffer.clone()) for _, table in tables for buffer in table.values() if buffer is not None]
-    try:
-        yield
-    finally:
-        for buffers, before in tables:
-            buffers.update(before)
-        for buffer, value in values:
-            buffer.copy_(value)
-
-
-@contextmanager
-def _same_random_numbers(module: nn.Module) -> Iterator[None]:
-    """Restore the state of the random numbers, on the processor and on a module's devices."""
-    import torch
-
-    devices = {tensor.device for tensor in (*module.parameters(), *module.buffers())}
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=[]))
-        for kind in {device.type for device in devices}:
-            if hasattr(getattr(torch, kind, None), "get_rng_state_all"):  # which those without a state for each lack
-                indices = [device.index for device in devices if device.type == kind]
-                stack.enter_context(torch.random.fork_rng(devices=indices, device_type=kind))
-        yield
+    return tree_leaves(arguments)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from kernels.layer.decision import DECISION, LayerDecision, noted_decision
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["FORWARDS", "decision_of", "install", "kernel_slot", "own_forward", "restore"]
+__all__ = ["FORWARDS", "decision_of", "install", "kernel_slot", "own_forward", "replaced_forward", "restore"]
 
 #: Where a module's forward can be. accelerate's hooks put a wrapper in the first and what it wraps in the second.
 FORWARDS = _FORWARD, _HOOKED_FORWARD = "forward", "_old_forward"
@@ -67,6 +68,20 @@ def restore(module: nn.Module) -> None:
         else:
             attributes.pop(name, None)  # another thread may have been first
     attributes.pop(DECISION, None)
+
+
+@contextmanager
+def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Put a function into the place of a module's forward, below hooks, in a block."""
+    attributes = module.__dict__
+    slot = _slot(attributes)
+    before = {slot: attributes[slot]} if slot in attributes else {}
+    attributes[slot] = forward
+    try:
+        yield
+    finally:
+        attributes.pop(slot, None)
+        attributes.update(before)
 
 
 def decision_of(module: nn.Module) -> LayerDecision | None:

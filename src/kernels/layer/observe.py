@@ -1,0 +1,228 @@
+"""Run a model with its layers' own forwards, and see the arguments of each call of a layer.
+
+`compare_layers` and `autotune` stand on this: what they run beside the model's own work runs on copies, and leaves
+buffers and the state of random numbers as they were.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kernels.layer.swap import replaced_forward
+from kernels.support.formatting import format_names
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+__all__ = [
+    "Call",
+    "OtherStructure",
+    "Pair",
+    "copied",
+    "eager",
+    "largest_difference",
+    "largest_value",
+    "pairs",
+    "preserved",
+    "tensors_of",
+    "watched",
+]
+
+
+class Call(NamedTuple):
+    """A call of a layer.
+
+    Attributes:
+        module: The layer.
+        own: Its own forward, bound.
+        args: The positional arguments.
+        kwargs: Those with names.
+    """
+
+    module: nn.Module
+    own: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@contextmanager
+def watched(modules: Iterable[nn.Module], see: Callable[[Call], Any]) -> Iterator[None]:
+    """Give modules their own forwards in a block, and see each call; what `see` returns is the layer's result.
+
+    Args:
+        modules: Layers, kernelized or not.
+        see: What is called in place of each one's forward.
+    """
+    with ExitStack() as stack:
+        for module in modules:
+            own = MethodType(type(module).forward, module)
+
+            def forward(*args: Any, module: Any = module, own: Any = own, **kwargs: Any) -> Any:
+                return see(Call(module, own, args, kwargs))
+
+            stack.enter_context(replaced_forward(module, forward))
+        yield
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Run what was compiled without its compiled code in a block."""
+    import torch
+
+    if "torch._dynamo" not in sys.modules:  # importing it takes long, and without it nothing is compiled
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def copied(value: Any) -> Any:
+    """A copy of arguments; tensors are copies without a graph that require a gradient where the original does.
+
+    Raises:
+        Exception: What an argument's own code raises.
+    """
+    leaves = {id(each): each.detach().clone().requires_grad_(each.requires_grad) for each in tensors_of(value)}
+    return copy.deepcopy(value, leaves)
+
+
+@contextmanager
+def preserved(module: nn.Module) -> Iterator[None]:
+    """Restore a module's buffers and the state of the random numbers after a block."""
+    import torch
+
+    # A forward may change a buffer, or set another tensor in its place.
+    tables = [(each._buffers, dict(each._buffers)) for each in module.modules() if each._buffers]
+    values = [(buffer, buffer.clone()) for _, table in tables for buffer in table.values() if buffer is not None]
+    try:
+        with _same_random_numbers(module):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffers, before in tables:
+                buffers.update(before)
+            for buffer, value in values:
+                buffer.copy_(value)
+
+
+@contextmanager
+def _same_random_numbers(module: nn.Module) -> Iterator[None]:
+    """Restore the state of the random numbers, on the processor and on a module's devices."""
+    import torch
+
+    devices = {tensor.device for tensor in (*module.parameters(), *module.buffers())}
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        for kind in {device.type for device in devices}:
+            if hasattr(getattr(torch, kind, None), "get_rng_state_all"):  # which those without a state for each lack
+                indices = [device.index for device in devices if device.type == kind]
+                stack.enter_context(torch.random.fork_rng(devices=indices, device_type=kind))
+        yield
+
+
+class Pair(NamedTuple):
+    """A tensor of a kernel's result, and that in its place in the layer's own."""
+
+    kernel: torch.Tensor
+    own: torch.Tensor
+
+
+class OtherStructure(Exception):
+    """Two results that are not made alike; the message says how."""
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """The tensors in a nest of tuples, lists, dictionaries and what else Torch's pytree knows."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
+
+
+def pairs(kernel: Any, own: Any, passed: Iterable[Any] = ()) -> list[Pair]:
+    """The tensors and numbers of a kernel's result, each with the one in its place in the layer's own.
+
+    Args:
+        kernel: The kernel's result.
+        own: The layer's own.
+        passed: The arguments of the layer; one that it returns, such as a cache, is not looked into.
+
+    Raises:
+        OtherStructure: They are not made alike, or of something that is not known.
+    """
+    import torch
+    from torch.utils._pytree import tree_leaves_with_path
+
+    parts, own_parts = dict(tree_leaves_with_path(kernel)), dict(tree_leaves_with_path(own))
+    if parts.keys() != own_parts.keys():
+        if isinstance(kernel, dict) and isinstance(own, dict) and kernel.keys() != own.keys():
+            raise OtherStructure(f"the kernel returns the keys {_names(kernel)} in place of {_names(own)}")
+        if isinstance(kernel, (tuple, list)) and isinstance(own, (tuple, list)) and len(kernel) != len(own):
+            raise OtherStructure(f"the kernel returns {len(kernel)} values in place of {len(own)}")
+        raise OtherStructure(f"the kernel returns {_type(kernel)} in place of {_type(own)}")
+    known = {id(each) for each in passed}
+    found = []
+    for path, other in own_parts.items():
+        part = parts[path]
+        if isinstance(part, torch.Tensor) and isinstance(other, torch.Tensor):
+            if part.shape != other.shape or part.dtype != other.dtype:
+                raise OtherStructure(f"the kernel returns {_kind(part)} in place of {_kind(other)}")
+            found.append(Pair(part, other))
+        elif isinstance(part, (int, float, complex)) and isinstance(other, (int, float, complex)):
+            found.append(Pair(torch.tensor(part), torch.tensor(other)))
+        elif type(part) is not type(other):
+            raise OtherStructure(f"the kernel returns {_type(part)} in place of {_type(other)}")
+        elif id(other) in known:
+            continue
+        elif not (other is None or isinstance(other, (str, bytes, torch.dtype, torch.device))):
+            raise OtherStructure(f"its results cannot be compared: they contain {_type(other)}")
+        elif part != other:
+            raise OtherStructure(f"the kernel returns {part!r} in place of {other!r}")
+    return found
+
+
+def largest_difference(pair: Pair) -> float:
+    """The largest absolute difference of two tensors of one shape; infinite where only one is finite."""
+    kernel, own = _wide(pair.kernel), _wide(pair.own)
+    same = (kernel == own) | (kernel.isnan() & own.isnan())
+    infinite = float("inf")
+    apart = (kernel - own).abs().nan_to_num(nan=infinite, posinf=infinite).masked_fill(same, 0.0)
+    return float(apart.max()) if apart.numel() else 0.0
+
+
+def largest_value(tensor: torch.Tensor) -> float:
+    """The largest absolute value of a tensor that is finite."""
+    sizes = _wide(tensor).abs().nan_to_num(0.0, 0.0, 0.0)
+    return float(sizes.max()) if sizes.numel() else 0.0
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    elif tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        return tensor.cpu().to(torch.complex128)
+    # Not every device has float64.
+    return tensor.cpu().double() if tensor.device.type == "mps" else tensor.double()
+
+
+def _names(result: dict[Any, Any]) -> str:
+    return format_names(map(str, result)) or "none"
+
+
+def _type(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
