@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kernels.backends.plugins.vendor_folder import VendorInfo as VendorInfo
     from kernels.backends.plugins.vendor_folder import register_vendor as register_vendor
     from kernels.benchmark import Benchmark as Benchmark
+    from kernels.layer import AutotuneReport as AutotuneReport
     from kernels.layer import CapabilityRange as CapabilityRange
     from kernels.layer import ComparedLayer as ComparedLayer
     from kernels.layer import CUDAProperties as CUDAProperties
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from kernels.layer import Mode as Mode
     from kernels.layer import RepositoryProtocol as RepositoryProtocol
     from kernels.layer import ROCMProperties as ROCMProperties
+    from kernels.layer import TunedCall as TunedCall
+    from kernels.layer import TunedRow as TunedRow
+    from kernels.layer import autotune as autotune
     from kernels.layer import compare_layers as compare_layers
     from kernels.layer import kernelize_report as kernelize_report
     from kernels.layer import register_kernel_mapping as register_kernel_mapping
@@ -89,7 +93,8 @@ else:
             "CUDAProperties CapabilityRange ComparedLayer Device FuncRepository KernelMapping KernelizeFallback "
             "KernelizeReport KernelizeRow LayerComparison LayerMapping LayerRepository LocalFuncRepository "
             "LocalLayerRepository LockedFuncRepository LockedLayerRepository Mode ROCMProperties "
-            "RepositoryProtocol compare_layers kernelize_report register_kernel_mapping "
+            "AutotuneReport RepositoryProtocol TunedCall TunedRow autotune compare_layers kernelize_report "
+            "register_kernel_mapping "
             "replace_kernel_forward_from_hub use_kernel_forward_from_hub use_kernel_func_from_hub "
             "use_kernel_mapping use_kernelized_func"
         ),

@@ -474,6 +474,14 @@ def mapping_disabled() -> bool:
     return _flag("DISABLE_KERNEL_MAPPING")
 
 
+def autotune_ignored() -> bool:
+    """Whether `kernelize` ignores what `autotune` measured (`KERNELS_AUTOTUNE=off`)."""
+    value = os.environ.get("KERNELS_AUTOTUNE", "").strip().lower()
+    if value not in ("", "on", "off"):
+        raise RequestError(f"KERNELS_AUTOTUNE: expected 'on' or 'off', got {value!r}.")
+    return value == "off"
+
+
 def local_kernels() -> dict[str, Path]:
     """Local folders that are used as repositories (`LOCAL_KERNELS`: `org/name=/path`), by repository."""
     overrides: dict[str, Path] = {}

@@ -197,7 +197,7 @@ class Cache:
             lambda x, cache: x.to("meta"),
             lambda x, cache: x.to("meta"),
             None,
-            "its results cannot be compared: RuntimeE",
+            "its results cannot be compared: ",
         ),
     ],
 )

@@ -108,6 +108,12 @@ GROUPS: Mapping[str, tuple[Variable, ...]] = {
             "DISABLE_KERNEL_MAPPING", "1: kernelize keeps every layer's own forward", "0", settings.mapping_disabled
         ),
         Variable(
+            "KERNELS_AUTOTUNE",
+            "off: kernelize ignores what `autotune` measured",
+            "on",
+            lambda: "off" if settings.autotune_ignored() else "on",
+        ),
+        Variable(
             "KERNELS_DEBUG", "1: errors show every frame of this package, and what led to them", "0", settings.debug
         ),
     ),

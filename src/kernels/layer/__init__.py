@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from kernels.layer.kernelize import kernelize, unkernelize
 
 if TYPE_CHECKING:
+    from kernels.layer.autotune_report import AutotuneReport, TunedCall, TunedRow
+    from kernels.layer.autotuning import autotune
     from kernels.layer.compare import ComparedLayer, LayerComparison, compare_layers
     from kernels.layer.decorate import (
         replace_kernel_forward_from_hub,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from kernels.layer.repository import FuncRepository, LayerRepository, LocalFuncRepository, LocalLayerRepository
 else:
     _MODULES = {
+        "autotuning": "autotune",
+        "autotune_report": "AutotuneReport TunedCall TunedRow",
         "compare": "ComparedLayer LayerComparison compare_layers",
         "decorate": (
             "replace_kernel_forward_from_hub use_kernel_forward_from_hub use_kernel_func_from_hub use_kernelized_func"
@@ -60,6 +64,7 @@ else:
 
 
 __all__ = [
+    "AutotuneReport",
     "CUDAProperties",
     "CapabilityRange",
     "ComparedLayer",
@@ -79,6 +84,9 @@ __all__ = [
     "Mode",
     "ROCMProperties",
     "RepositoryProtocol",
+    "TunedCall",
+    "TunedRow",
+    "autotune",
     "compare_layers",
     "kernelize",
     "kernelize_report",

@@ -12,7 +12,7 @@ from kernels.layer.decision import LayerDecision
 from kernels.layer.forwards import wrapped_kernel
 from kernels.layer.marked import find_marked
 from kernels.layer.observe import (
-    Call,
+    LayerCall,
     OtherStructure,
     copied,
     eager,
@@ -210,7 +210,7 @@ class _Compared:
     layer: ComparedLayer
     kernel: Callable[..., Any]
 
-    def call(self, call: Call) -> Any:
+    def call(self, call: LayerCall) -> Any:
         layer = self.layer
         self.layer = replace(layer, calls=layer.calls + 1)
         try:

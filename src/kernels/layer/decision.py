@@ -57,6 +57,8 @@ class LayerDecision(Struct, frozen=True, eq=False):
         registered: The mode that the kernel is registered for.
         chosen: What the decision was made from; None if the mapping was not asked.
         state: How the module was then.
+        from_size: From which size of the input on the kernel serves, as text; None if it serves all.
+        measured: Whether `autotune` measured it.
         each: With `auto`, the decision for inference and that for training.
     """
 
@@ -70,6 +72,8 @@ class LayerDecision(Struct, frozen=True, eq=False):
     registered: Mode | None = None
     chosen: Chosen | None = None
     state: LayerState | None = None
+    from_size: str | None = None
+    measured: bool = False
     each: tuple[LayerDecision, ...] = ()
 
     @property

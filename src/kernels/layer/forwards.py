@@ -16,7 +16,7 @@ from kernels.errors import MappingError
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Forward", "by_training", "unless_gradient", "wrapped_kernel"]
+__all__ = ["Forward", "by_size", "by_training", "unless_gradient", "wrapped_kernel"]
 
 Forward = Callable[..., Any]
 
@@ -60,6 +60,26 @@ def unless_gradient(kernel: Forward, own: Forward, refused: str | None, is_funct
         return kernel(self, *args, **kwargs)
 
     return _like(forward, own, kernel)
+
+
+@lru_cache(maxsize=4096)
+def by_size(elements: int, below: Forward, above: Forward, own: Forward, argument: tuple[int, str]) -> Forward:
+    """One of two forwards, by the number of elements of an argument.
+
+    Args:
+        elements: The number from which `above` runs.
+        below: The forward for fewer elements.
+        above: The forward for as many and more.
+        own: The forward of the layer's class, whose signature the new one has.
+        argument: The argument, a tensor: its place after `self`, and its name.
+    """
+    place, name = argument
+
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        tensor = args[place] if len(args) > place else kwargs[name]
+        return (above if tensor.numel() >= elements else below)(self, *args, **kwargs)
+
+    return _like(forward, own, above if below is own else below)
 
 
 def wrapped_kernel(forward: Forward) -> Forward:

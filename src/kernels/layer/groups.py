@@ -48,6 +48,7 @@ class LayerRequest(Struct, frozen=True, eq=False):
         fallback: In which cases a layer may keep its own forward.
         mapping: The mapping.
         by_class: Names of classes without a mark.
+        candidate: Which of the repositories that compete for a layer; a layer with fewer keeps its own forward.
     """
 
     modes: tuple[Mode, ...]
@@ -55,6 +56,7 @@ class LayerRequest(Struct, frozen=True, eq=False):
     fallback: KernelizeFallback
     mapping: MappingView
     by_class: Mapping[type, str]
+    candidate: int = 0
 
     def check_allowed(self, flag: KernelizeFallback, problem: str) -> None:
         """Check that a layer may keep its own forward.

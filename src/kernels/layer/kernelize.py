@@ -5,6 +5,7 @@ This module and those of the marks are all that `import kernels.layer` imports a
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 from kernels.tracebacks import public
@@ -37,6 +38,7 @@ def kernelize(
     use_fallback: bool | KernelizeFallback = True,
     by_class: SupportsItems[str | type[nn.Module], str] | None = None,
     auto: bool = False,
+    autotuned: bool | str | os.PathLike[str] = True,
     report: Literal[False] = False,
 ) -> _Model: ...
 
@@ -51,6 +53,7 @@ def kernelize(
     use_fallback: bool | KernelizeFallback = True,
     by_class: SupportsItems[str | type[nn.Module], str] | None = None,
     auto: bool = False,
+    autotuned: bool | str | os.PathLike[str] = True,
     report: Literal[True],
 ) -> KernelizeReport: ...
 
@@ -65,6 +68,7 @@ def kernelize(
     use_fallback: bool | KernelizeFallback = True,
     by_class: SupportsItems[str | type[nn.Module], str] | None = None,
     auto: bool = False,
+    autotuned: bool | str | os.PathLike[str] = True,
     report: bool,
 ) -> _Model | KernelizeReport: ...
 
@@ -79,6 +83,7 @@ def kernelize(
     use_fallback: bool | KernelizeFallback = True,
     by_class: SupportsItems[str | type[nn.Module], str] | None = None,
     auto: bool = False,
+    autotuned: bool | str | os.PathLike[str] = True,
     report: bool = False,
 ) -> nn.Module | KernelizeReport:
     """Replace the forward of a model's layers by the kernels that are mapped to them.
@@ -99,6 +104,8 @@ def kernelize(
             dotted name, and stands for itself only, not for its subclasses. The next call does not remember it.
         auto: Prepare each layer for inference and for training, and let its own `training` decide at each call. `mode`
             may then only be `Mode.TORCH_COMPILE`.
+        autotuned: Whether the decisions of `autotune` on this machine count: True those in the cache, a path those that
+            a report saved there, False none. `KERNELS_AUTOTUNE=off` ignores all.
         report: Return a report instead of the model.
 
     Returns:
@@ -140,6 +147,7 @@ def kernelize(
         use_fallback=use_fallback,
         by_class=by_class,
         auto=auto,
+        autotuned=autotuned,
         report=report,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -48,8 +48,9 @@ class RepositoryProtocol(Protocol):
         ...
 
 
-# One layer's kernels: device type -> range of capabilities -> mode -> repository.
-_LayerKernels = dict[str, dict[tuple[int, int], dict[Mode, RepositoryProtocol]]]
+# One layer's kernels: device type -> range of capabilities -> mode -> repositories that compete, the usual one first.
+_Candidates = tuple[RepositoryProtocol, ...]
+_LayerKernels = dict[str, dict[tuple[int, int], dict[Mode, _Candidates]]]
 _Kernels = dict[str, _LayerKernels]
 
 _Key = TypeVar("_Key", covariant=True)
@@ -64,8 +65,12 @@ class SupportsItems(Protocol[_Key, _Value]):
         ...
 
 
-LayerMapping = SupportsItems[str | Device, RepositoryProtocol | Mapping[Mode, RepositoryProtocol]]
-"""One layer's entry in a mapping: device (a type, or a `Device`) → repository, or a dictionary mode → repository."""
+_Repositories = RepositoryProtocol | Sequence[RepositoryProtocol]
+LayerMapping = SupportsItems[str | Device, _Repositories | Mapping[Mode, _Repositories]]
+"""One layer's entry in a mapping: device (a type, or a `Device`) → repository, or a dictionary mode → repository.
+
+A list of repositories in place of one names candidates: `autotune` lets them compete; without it the first one serves.
+"""
 
 KernelMapping = Mapping[str, LayerMapping]
 """What `register_kernel_mapping` and `use_kernel_mapping` take: layer name → its entry."""
@@ -101,7 +106,8 @@ def register_kernel_mapping(mapping: KernelMapping, inherit_mapping: bool = True
 
     Args:
         mapping: Layer name → device (a type, or a `Device`) → repository, or a dictionary mode → repository. A
-            repository without a mode serves every mode. An earlier entry for the same layer and device is replaced.
+            repository without a mode serves every mode; a list of repositories competes in `autotune`, and the first
+            one serves without it. An earlier entry for the same layer and device is replaced.
         inherit_mapping: False removes everything registered before.
 
     Raises:
@@ -222,10 +228,11 @@ def _view(given: list[_Kernels]) -> MappingView:
 
 @dataclass(frozen=True)
 class SelectedKernel:
-    """The repository that serves a layer, and the mode it was registered for."""
+    """The repository that serves a layer, the mode it was registered for, and all that compete for the layer."""
 
     repository: RepositoryProtocol
     mode: Mode
+    candidates: tuple[RepositoryProtocol, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -268,7 +275,8 @@ def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode)
     for bounds in holding:
         for serving in serving_modes(mode):
             if serving in ranges[bounds]:
-                return SelectedKernel(ranges[bounds][serving], serving)
+                found = ranges[bounds][serving]
+                return SelectedKernel(found[0], serving, found)
     modes = dict.fromkeys(each for bounds in holding for each in ranges[bounds])
     others = f", only {', '.join(map(str, modes))}" if modes else ""
     return NoKernel(KernelizeFallback.NO_COMPATIBLE_MODE, f"no kernel serves mode {mode}{others}")
@@ -319,15 +327,19 @@ def _parse(mapping: Any) -> _Kernels:
     return kernels
 
 
-def _parse_modes(value: Any, where: str) -> dict[Mode, RepositoryProtocol]:
-    by_mode = dict(value) if isinstance(value, Mapping) else {Mode.FALLBACK: value}
-    for mode, repository in by_mode.items():
+def _parse_modes(value: Any, where: str) -> dict[Mode, _Candidates]:
+    given = dict(value) if isinstance(value, Mapping) else {Mode.FALLBACK: value}
+    by_mode: dict[Mode, _Candidates] = {}
+    for mode, repositories in given.items():
         if not isinstance(mode, Mode):
             meant = mode_meant(mode)
             raise wrong_type(where, f"Modes as keys{f' (did you mean {meant}?)' * bool(meant)}", mode)
         if mode not in REGISTERED_MODES:
             modes = ", ".join(str(each) for each in REGISTERED_MODES)
             raise RequestError(f"`{where}`: expected one of the modes {modes}, got {mode}.")
-        if isinstance(repository, type) or not callable(getattr(repository, "load", None)):
-            raise wrong_type(where, "a LayerRepository, or an object with `load()`", repository)
+        candidates = tuple(repositories) if isinstance(repositories, (list, tuple)) else (repositories,)
+        for repository in candidates or (None,):
+            if isinstance(repository, type) or not callable(getattr(repository, "load", None)):
+                raise wrong_type(where, "a LayerRepository, or an object with `load()`, or a list of them", repository)
+        by_mode[mode] = candidates
     return by_mode

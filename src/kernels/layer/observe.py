@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
-    "Call",
+    "LayerCall",
     "OtherStructure",
     "Pair",
     "copied",
@@ -32,10 +32,11 @@ __all__ = [
     "preserved",
     "tensors_of",
     "watched",
+    "wide",
 ]
 
 
-class Call(NamedTuple):
+class LayerCall(NamedTuple):
     """A call of a layer.
 
     Attributes:
@@ -52,7 +53,7 @@ class Call(NamedTuple):
 
 
 @contextmanager
-def watched(modules: Iterable[nn.Module], see: Callable[[Call], Any]) -> Iterator[None]:
+def watched(modules: Iterable[nn.Module], see: Callable[[LayerCall], Any]) -> Iterator[None]:
     """Give modules their own forwards in a block, and see each call; what `see` returns is the layer's result.
 
     Args:
@@ -64,7 +65,7 @@ def watched(modules: Iterable[nn.Module], see: Callable[[Call], Any]) -> Iterato
             own = MethodType(type(module).forward, module)
 
             def forward(*args: Any, module: Any = module, own: Any = own, **kwargs: Any) -> Any:
-                return see(Call(module, own, args, kwargs))
+                return see(LayerCall(module, own, args, kwargs))
 
             stack.enter_context(replaced_forward(module, forward))
         yield
@@ -189,7 +190,7 @@ def pairs(kernel: Any, own: Any, passed: Iterable[Any] = ()) -> list[Pair]:
 
 def largest_difference(pair: Pair) -> float:
     """The largest absolute difference of two tensors of one shape; infinite where only one is finite."""
-    kernel, own = _wide(pair.kernel), _wide(pair.own)
+    kernel, own = wide(pair.kernel), wide(pair.own)
     same = (kernel == own) | (kernel.isnan() & own.isnan())
     infinite = float("inf")
     apart = (kernel - own).abs().nan_to_num(nan=infinite, posinf=infinite).masked_fill(same, 0.0)
@@ -198,20 +199,23 @@ def largest_difference(pair: Pair) -> float:
 
 def largest_value(tensor: torch.Tensor) -> float:
     """The largest absolute value of a tensor that is finite."""
-    sizes = _wide(tensor).abs().nan_to_num(0.0, 0.0, 0.0)
+    sizes = wide(tensor).abs().nan_to_num(0.0, 0.0, 0.0)
     return float(sizes.max()) if sizes.numel() else 0.0
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
+def wide(tensor: torch.Tensor, *, detach: bool = True) -> torch.Tensor:
+    """A tensor's values in a type that holds the difference of two of them."""
     import torch
 
     if tensor.is_quantized:
         tensor = tensor.dequantize()
     elif tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
-    tensor = tensor.detach()
+    tensor = tensor.detach() if detach else tensor
     if tensor.is_complex():
         return tensor.cpu().to(torch.complex128)
+    if tensor.dtype.is_floating_point and tensor.element_size() < 4:
+        return tensor.float()  # holds each of its values
     # Not every device has float64.
     return tensor.cpu().double() if tensor.device.type == "mps" else tensor.double()
 

@@ -26,7 +26,9 @@ from kernels.support.warn import warn_once
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["plan_layers"]
+__all__ = ["NO_CANDIDATE", "plan_layers"]
+
+NO_CANDIDATE = "no further repository is mapped to it"
 
 #: For layers that keep their own forward; the existing client has this logger too.
 _log_kept = logger("kernels.layer.layer")
@@ -154,6 +156,11 @@ class _ModeChoices:
         for kind, path in first_path.items():
             choice = select(request.mapping, kind.name, kind.device, self.mode)
             chosen = Chosen(request.mapping, choice, kind.device)
+            if isinstance(choice, SelectedKernel) and request.candidate:
+                if request.candidate >= len(choice.candidates):
+                    self.by_kind[kind] = self._kept(kind.name, NO_CANDIDATE, None, chosen)
+                    continue
+                choice = SelectedKernel(choice.candidates[request.candidate], choice.mode, choice.candidates)
             if isinstance(choice, SelectedKernel):
                 fault = None if kind.cls in request.by_class else class_fault(kind.cls)
                 if fault is not None:

@@ -43,6 +43,7 @@ class KernelizeRow:
         registered: The mode that the kernel is registered for.
         reason: Why the layer keeps its own forward; None if a kernel serves it.
         changed: What has changed since, so that the layer should be kernelized again; None if nothing has.
+        from_size: From which size of its input on the kernel serves it, as `autotune` measured; None for every size.
     """
 
     module: str
@@ -54,6 +55,7 @@ class KernelizeRow:
     registered: str | None = None
     reason: str | None = None
     changed: str | None = None
+    from_size: str | None = None
 
     @property
     def kernelized(self) -> bool:
@@ -68,6 +70,7 @@ class KernelizeReport:
     Attributes:
         rows: One a layer, in the order of the model's modules.
         notes: What else to know, such as a name in the mapping that no layer has; a sentence each.
+        measured: False where kernels serve layers and none of them was measured by `autotune`.
 
     Example:
         >>> print(KernelizeReport((KernelizeRow("layers.0.norm", "RMSNorm", reason="no kernel is mapped to it"),)))
@@ -78,6 +81,7 @@ class KernelizeReport:
 
     rows: tuple[KernelizeRow, ...]
     notes: tuple[str, ...] = ()
+    measured: bool = True
 
     def __iter__(self) -> Iterator[KernelizeRow]:
         return iter(self.rows)
@@ -96,10 +100,11 @@ class KernelizeReport:
         return tuple(row for row in self.rows if row.changed is not None)
 
     def to_list(self) -> list[dict[str, str | None]]:
-        """The rows as plain data: strings and None, ready for JSON; `changed` only where something has changed."""
+        """The rows as plain data: strings and None, ready for JSON; without `changed` and `from_size` that are None."""
         rows = [asdict(row) for row in self.rows]
         return [
-            row if row["changed"] else {name: value for name, value in row.items() if name != "changed"} for row in rows
+            {name: value for name, value in row.items() if value or name not in ("changed", "from_size")}
+            for row in rows
         ]
 
     def _repr_html_(self) -> str:
@@ -146,9 +151,11 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
     """
     check_model(model)
     rows = []
+    known = []
     changes = ChangesSince()
     for path, module, state, name in find_marked(model):
         decision = decision_of(module) or LayerDecision(name or "", reason="not kernelized")
+        known.append(decision.measured)
         for each in decision.by_mode:
             rows.append(
                 KernelizeRow(
@@ -161,9 +168,11 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
                     registered=None if each.registered is None else str(each.registered),
                     reason=each.reason,
                     changed=changes.of(state, decision, each) or None,
+                    from_size=each.from_size if each.function is not None else None,
                 )
             )
-    return KernelizeReport(tuple(rows), notes_of(model))
+    measured = any(known) or not any(row.kernelized for row in rows)
+    return KernelizeReport(tuple(rows), notes_of(model), measured)
 
 
 def check_model(model: object) -> None:
@@ -206,8 +215,9 @@ def _cells(path: str, row: KernelizeRow) -> tuple[str, ...]:
     mode = row.mode or "-"
     if row.registered not in (None, row.mode):
         mode += " (any mode)" if row.registered == "FALLBACK" else f" (registered: {row.registered})"
-    if row.changed:
-        mode += f"; {row.changed}"
+    for more in (row.from_size, row.changed):
+        if more:
+            mode += f"; {more}"
     commit = row.commit[:_SHORT_COMMIT] if row.commit else "-"
     return (path, row.layer, row.kernel or "-", commit, row.variant or "-", mode)
 

@@ -22,7 +22,16 @@ from kernels.layer.decision import DECISION, LayerDecision, noted_decision
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["FORWARDS", "decision_of", "install", "kernel_slot", "own_forward", "replaced_forward", "restore"]
+__all__ = [
+    "FORWARDS",
+    "decision_of",
+    "install",
+    "kept_forwards",
+    "kernel_slot",
+    "own_forward",
+    "replaced_forward",
+    "restore",
+]
 
 #: Where a module's forward can be. accelerate's hooks put a wrapper in the first and what it wraps in the second.
 FORWARDS = _FORWARD, _HOOKED_FORWARD = "forward", "_old_forward"
@@ -82,6 +91,27 @@ def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator
     finally:
         attributes.pop(slot, None)
         attributes.update(before)
+
+
+@contextmanager
+def kept_forwards(modules: Iterable[nn.Module]) -> Iterator[Callable[[], None]]:
+    """Give modules the forwards and decisions back that they have, after a block; what it gives keeps the new ones."""
+    every = list(modules)
+    before = [{name: each.__dict__[name] for name in _ADDED if name in each.__dict__} for each in every]
+    kept = False
+
+    def keep() -> None:
+        nonlocal kept
+        kept = True
+
+    try:
+        yield keep
+    finally:
+        if not kept:
+            for module, attributes in zip(every, before, strict=True):
+                for name in _ADDED:
+                    module.__dict__.pop(name, None)
+                module.__dict__.update(attributes)
 
 
 def decision_of(module: nn.Module) -> LayerDecision | None:

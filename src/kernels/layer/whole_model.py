@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -21,6 +22,7 @@ from kernels.layer.notices import remember_notes, unused_names
 from kernels.layer.plan import plan_layers
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
 from kernels.layer.swap import decision_of, install, restore
+from kernels.layer.tuned import check_tuned, tuned_plan
 from kernels.support.formatting import format_names, wrong_type
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["kernelize_model", "unkernelize_model"]
+__all__ = ["kernelize_model", "request_of", "unkernelize_model"]
 
 # Users know the function, not this module.
 _log = logger("kernels.layer.kernelize")
@@ -44,20 +46,16 @@ def kernelize_model(
     use_fallback: bool | KernelizeFallback,
     by_class: SupportsItems[str | type[nn.Module], str] | None,
     auto: bool,
+    autotuned: bool | str | os.PathLike[str],
     report: bool,
 ) -> nn.Module | KernelizeReport:
     """The work of `kernelize`, which describes the arguments, the result and the errors."""
     check_model(model)
     check_bool("report", report)
     found = ModelModules(model)
-    request = LayerRequest(
-        modes=_modes(mode, model, check_bool("auto", auto)),
-        device=requested_device(device),
-        fallback=_fallback(use_fallback),
-        mapping=current_mapping(mapping),
-        by_class={} if by_class is None else names_by_class(by_class, found.by_class),
-    )
+    request = request_of(model, found, mapping, mode, device, use_fallback, by_class, auto=check_bool("auto", auto))
     plan = plan_layers(found, request)
+    plan = tuned_plan(model, found, request, plan, check_tuned(autotuned))
     for modules, decision in plan:
         if is_function(modules[0]):
             _note_user(model, modules[0], decision)
@@ -74,6 +72,32 @@ def kernelize_model(
     remember_notes(model, notes)
     _log_result(model, request.modes)
     return kernelize_report(model) if report else model
+
+
+def request_of(
+    model: nn.Module,
+    found: ModelModules,
+    mapping: KernelMapping | None,
+    mode: Mode | None,
+    device: str | torch.device | None,
+    use_fallback: bool | KernelizeFallback,
+    by_class: SupportsItems[str | type[nn.Module], str] | None,
+    *,
+    auto: bool,
+) -> LayerRequest:
+    """What `kernelize` and `autotune` were asked for.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        RequestError: An argument's value is wrong.
+    """
+    return LayerRequest(
+        modes=_modes(mode, model, auto),
+        device=requested_device(device),
+        fallback=_fallback(use_fallback),
+        mapping=current_mapping(mapping),
+        by_class={} if by_class is None else names_by_class(by_class, found.by_class),
+    )
 
 
 #: The models that were kernelized with each marked function, which is one object in the process.

@@ -1,0 +1,588 @@
+"""Measure which kernels make a model faster and keep its results, and install those alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from kernels.errors import RequestError
+from kernels.layer import timing
+from kernels.layer.autotune_report import AutotuneReport, TunedCall, TunedRow
+from kernels.layer.decision import LayerDecision
+from kernels.layer.groups import LayerRequest
+from kernels.layer.mapping import KernelMapping, SupportsItems
+from kernels.layer.marked import ModelModules
+from kernels.layer.measure import DEFAULT_TOLERANCE, Contender, Measured, measure
+from kernels.layer.mode import KernelizeFallback, Mode
+from kernels.layer.observe import LayerCall, tensors_of
+from kernels.layer.plan import NO_CANDIDATE, plan_layers
+from kernels.layer.report import check_model, folded_path
+from kernels.layer.runs import ModelCall, same_outcome
+from kernels.layer.swap import install, kept_forwards, restore
+from kernels.layer.timing import Seconds, calls_side_by_side, summary
+from kernels.layer.tuned import Segment, TunedLayer, facts_of, identity_of, tuned_decision, write_tuned
+from kernels.support.distributed import gathered
+from kernels.support.formatting import wrong_type
+from kernels.tracebacks import public
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+__all__ = ["autotune"]
+
+#: The most by which a call may take longer than before, however much measurements are apart.
+_MOST_SLOWER = 0.01
+
+
+@public
+def autotune(
+    model: nn.Module,
+    *calls: Any,
+    mapping: KernelMapping | None = None,
+    mode: Mode | None = None,
+    device: str | torch.device | None = None,
+    by_class: SupportsItems[str | type[nn.Module], str] | None = None,
+    tolerance: float | None = None,
+) -> AutotuneReport:
+    """Measure the kernels that are mapped to a model's layers, and install those that pay, and no others.
+
+    Each kind of layer is run with its own forward and with each kernel, on copies of the inputs that the calls bring. A
+    kernel is out if it fails, if its results (and gradients, where the call computes some) are further from the exact
+    ones than the own forward's allow, if it writes into its arguments, or if its backward writes into the gradient that
+    it is given. Of the others, those stay that are faster; where that depends on the size of the input, from that size
+    on. Then the calls are run whole: none is slower than before, and none gives other results.
+
+    The decisions are kept in the cache for this device, this Torch and these kernels: later `kernelize` calls use them
+    without measuring. An error or Ctrl-C leaves the model as it was.
+
+    Args:
+        model: The model, in the state in which it will be used: on its device, in `train()` or `eval()`.
+        calls: What the model will be used for, such as a prefill and one token, or one training step: a tuple of
+            positional arguments, a dictionary of arguments by name, or a function without arguments that calls the
+            model. In training, arguments alone run forward and the backward of the loss. Steps of an optimizer are
+            undone.
+        mapping: As in `kernelize`. In place of a repository there may be a list of them, which compete.
+        mode: As in `kernelize`. With `Mode.TORCH_COMPILE`, and for a model that is compiled, the device's time alone
+            counts for a layer, each compiled by itself.
+        device: As in `kernelize`.
+        by_class: As in `kernelize`.
+        tolerance: How many times as far from the exact results as the layer's own a kernel's may be. Default: 8.
+
+    Returns:
+        What was measured, chosen and why; it prints as a table.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        ValueError: There is no call, or an argument's value is wrong, as in `kernelize`.
+        Exception: What a call itself raises.
+
+    Example:
+        >>> import torch
+        >>> from kernels import autotune
+        >>> class Slow(torch.nn.Module):  # in place of a kernel's layer
+        ...     def forward(self, input):
+        ...         return sum(torch.nn.functional.silu(input) for _ in range(50)) / 50
+        >>> class Kernel:
+        ...     def load(self):
+        ...         return Slow
+        >>> model = torch.nn.Sequential(torch.nn.SiLU()).eval()
+        >>> x = torch.rand(8, 8)
+        >>> report = autotune(model, (x,), mapping={"SiLU": {"cpu": Kernel()}}, by_class={"SiLU": "SiLU"}, device="cpu")
+        >>> [(row.layer, row.kernel, row.chosen, row.reason) for row in report.rows]
+        [('SiLU', 'Kernel', False, 'not faster than its own forward')]
+    """
+    from kernels.layer.whole_model import request_of
+
+    check_model(model)
+    if not calls:
+        raise RequestError(
+            "`autotune` needs a call to measure: the arguments of the model, or a function that calls it."
+        )
+    tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not tolerance > 0:
+        raise wrong_type("tolerance", "a positive number", tolerance)
+    found = ModelModules(model)
+    request = request_of(model, found, mapping, mode, device, KernelizeFallback.ALL, by_class, auto=False)
+    return _Tuning(model, calls, found, request, float(tolerance)).run()
+
+
+class _Kind:
+    """Layers of a model for which the same is measured: of one class, with the same kernels, sizes and type."""
+
+    def __init__(self, facts: dict[str, str], decisions: Sequence[LayerDecision]) -> None:
+        self.facts = facts
+        self.decisions = decisions
+        self.modules: list[nn.Module] = []
+        self.paths: list[str] = []
+        self.sizes: dict[int, _Size] = {}
+        #: The tensor by whose size a kernel is taken: the place of the argument, and its name.
+        self.argument: tuple[int, str] | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of one layer, or that of all with a star for each number."""
+        if len(self.paths) == 1:
+            return self.paths[0] or "(the model)"
+        return f"{folded_path(self.paths[0])} ({len(self.paths)})"
+
+
+class _Size:
+    """What was measured of a kind for inputs of one size."""
+
+    def __init__(self, label: str, rows: int, measured: Measured) -> None:
+        self.label = label
+        self.rows = rows
+        self.measured = measured
+        self.layers = 1
+
+    def seconds(self, candidate: int | None, alone: bool) -> Seconds | None:
+        """The time of a kernel, or of the own forward: the device's share alone, or the whole."""
+        contender = self.measured.own if candidate is None else self.measured.kernels[candidate]
+        first, second = (contender.device, contender.whole) if alone else (contender.whole, contender.device)
+        return first if first is not None else second
+
+    def gain(self, candidate: int | None, alone: bool) -> float:
+        """The seconds that a kernel saves in one call of the layer, beyond the noise."""
+        own, kernel = self.seconds(None, alone), self.seconds(candidate, alone)
+        return 0.0 if own is None or kernel is None else own.median - kernel.median - own.noise - kernel.noise
+
+    def right(self) -> list[int]:
+        """The kernels that give right results."""
+        return [place for place, each in enumerate(self.measured.kernels) if each.fault is None]
+
+    def fastest(self, alone: bool) -> int | None:
+        """The fastest kernel that is right and faster than the own forward."""
+        own = self.seconds(None, alone)
+        best, found = own, None
+        for place in self.right():
+            seconds = self.seconds(place, alone)
+            if seconds is None or own is None or best is None or not seconds.is_faster_than(own):
+                continue
+            if seconds.median < best.median:
+                best, found = seconds, place
+        return found
+
+
+#: Which kernel each kind takes at each size; None for its own forward.
+_Choice = dict[tuple[int, int], "int | None"]
+
+
+class _Tuning:
+    """One `autotune`."""
+
+    def __init__(
+        self, model: nn.Module, calls: Sequence[Any], found: ModelModules, request: LayerRequest, tolerance: float
+    ) -> None:
+        self.model = model
+        self.request = request
+        self.tolerance = tolerance
+        self.mode = request.modes[0]
+        self.calls = [ModelCall(model, call, self.mode) for call in calls]
+        self.found = found
+        self.compiled = Mode.TORCH_COMPILE in self.mode or _is_compiled(model)
+        self.kinds: list[_Kind] = []
+        self.reached: list[set[tuple[int, int]]] = []
+        self.dropped: dict[tuple[int, int], str] = {}
+
+    def run(self) -> AutotuneReport:
+        modules = self._find_kinds()
+        with kept_forwards([*self.found.modules, *modules]) as keep, _progress(len(self.calls)) as advance:
+            for module in modules:
+                restore(module)
+            for number, call in enumerate(self.calls):
+                self._measure(call)
+                advance(f"call {number + 1}")
+            choice: _Choice = {}
+            for number, call in enumerate(self.calls):
+                self._settle(number, call, choice)
+                advance(f"call {number + 1}, whole")
+            times = self._confirm(choice)
+            advance("done")
+            self._install(choice)
+            keep()
+        layers = self._tuned_layers(choice)
+        for each in layers:
+            write_tuned(each)
+        return AutotuneReport(tuple(self._rows(choice)), tuple(times), tuple(layers))
+
+    def _find_kinds(self) -> list[nn.Module]:
+        """Load every kernel; the layers that some may serve."""
+        plans: list[dict[int, tuple[nn.Module, LayerDecision]]] = []
+        while True:
+            plan = plan_layers(self.found, replace(self.request, candidate=len(plans)))
+            decided = {id(module): (module, each) for modules, each in plan if each is not None for module in modules}
+            if plans and all(each.function is None and each.reason == NO_CANDIDATE for _, each in decided.values()):
+                break
+            plans.append(decided)
+            if not any(each.function is not None for _, each in decided.values()) and len(plans) > 1:
+                break
+        kinds: dict[Any, _Kind] = {}
+        paths = {id(self.found.modules[number]): self.found.path(number) for number in range(len(self.found.modules))}
+        paths |= {id(function): path for _, path, function in reversed(list(self.found.functions()))}
+        for identity, (module, first) in plans[0].items():
+            decisions = [plan[identity][1] for plan in plans if identity in plan]
+            if all(each.function is None for each in decisions):
+                continue
+            facts = facts_of(self.model, module, first, self.mode)
+            key = type(module), tuple(facts.items()), tuple(each.function for each in decisions)
+            kind = kinds.setdefault(key, _Kind(facts, decisions))
+            kind.modules.append(module)
+            kind.paths.append(paths.get(identity, first.layer))
+        self.kinds = list(kinds.values())
+        self.kind_of = {id(module): number for number, kind in enumerate(self.kinds) for module in kind.modules}
+        return [module for kind in self.kinds for module in kind.modules]
+
+    def _measure(self, call: ModelCall) -> None:
+        """Run a call with the own forwards, and measure each kind at the first call of each size."""
+        import torch
+
+        busy = False
+        reached: set[tuple[int, int]] = set()
+        graphs = False
+
+        def see(seen: LayerCall) -> Any:
+            nonlocal busy, graphs
+            if busy or _captures():
+                graphs = graphs or not busy
+                return seen.own(*seen.args, **seen.kwargs)
+            number = self.kind_of[id(seen.module)]
+            kind = self.kinds[number]
+            found = tensors_of((seen.args, seen.kwargs))
+            if not found:
+                return seen.own(*seen.args, **seen.kwargs)
+            tensor, place = _first_tensor(seen) or (found[0], None)
+            kind.argument = place
+            size = tensor.numel()
+            if size in kind.sizes:
+                kind.sizes[size].layers += (number, size) in reached
+                reached.add((number, size))
+            else:
+                reached.add((number, size))
+                busy = True
+                try:
+                    kernels = [each.function for each in kind.decisions]
+                    measured = measure(seen, kernels, self.tolerance, compiled=self.compiled, graph=graphs)
+                finally:
+                    busy = False
+                kind.sizes[size] = _Size(
+                    _label(tensor), size // max(1, tensor.shape[-1] if tensor.ndim else 1), measured
+                )
+            return seen.own(*seen.args, **seen.kwargs)
+
+        call.watch([module for kind in self.kinds for module in kind.modules], see)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.reached.append(reached)
+        # The first rank's times count for all, and a kernel that is wrong on one rank is wrong.
+        ranks = gathered([{size: each.measured for size, each in kind.sizes.items()} for kind in self.kinds])
+        for number, kind in enumerate(self.kinds):
+            for size, each in kind.sizes.items():
+                known = [rank[number][size] for rank in ranks if number < len(rank) and size in rank[number]]
+                kind.sizes[size].measured = _agreed(known) if known else each.measured
+
+    def _settle(self, number: int, call: ModelCall, choice: _Choice) -> None:
+        """Choose for the sizes of a call: what by itself is faster, if the whole call is not slower for it."""
+        entries = sorted(self.reached[number] - choice.keys())
+        fixed = {entry: choice[entry] for entry in self.reached[number] & choice.keys()}
+        ways: list[_Choice] = []
+        for alone in (False, True):
+            ways.append({entry: self._size(entry).fastest(alone) for entry in entries})
+        if not self.compiled:
+            ways.append({entry: next(iter(self._size(entry).right()), None) for entry in entries})
+        distinct = [
+            way
+            for place, way in enumerate(ways)
+            if way not in ways[:place] and any(v is not None for v in way.values())
+        ]
+        best: _Choice = dict.fromkeys(entries)
+        if distinct or any(value is not None for value in fixed.values()):
+            right = [way for way in distinct if self._right(number, call, {**fixed, **way})]
+            best = self._fastest(number, call, fixed, right or [self._largest_right(number, call, fixed, distinct)])
+        choice.update(best)
+
+    def _largest_right(self, number: int, call: ModelCall, fixed: _Choice, ways: list[_Choice]) -> _Choice:
+        """The kinds of a way without those that make the call's results differ, the least certain first."""
+        way = dict(ways[0]) if ways else {}
+        kept = [entry for entry, candidate in way.items() if candidate is not None]
+
+        def certainty(entry: tuple[int, int]) -> float:
+            candidate = way[entry]
+            contender = self._size(entry).measured.kernels[candidate or 0]
+            return contender.difference or 0.0
+
+        for entry in sorted(kept, key=certainty, reverse=True):
+            way[entry] = None
+            self.dropped[entry] = "the results of the whole call differ with it"
+            if self._right(number, call, {**fixed, **way}):
+                return way
+        return way
+
+    def _right(self, number: int, call: ModelCall, choice: _Choice) -> bool:
+        plain, blurred = self._plain(number, call)
+        with self._installed(choice):
+            try:
+                outcome = call.outcome()
+            except Exception:  # noqa: BLE001 - the code of a kernel
+                right = False
+            else:
+                right = same_outcome(outcome, plain, blurred, self.tolerance) is None
+        return all(gathered(right))
+
+    def _plain(self, number: int, call: ModelCall) -> tuple[Any, Any]:
+        if getattr(self, "_plain_of", None) != number:
+            with self._installed({}):
+                plain = call.outcome()
+                blurred = call.blurred([module for kind in self.kinds for module in kind.modules])
+            self._plain_of, self._outcomes = number, (plain, blurred)
+        return self._outcomes
+
+    def _fastest(self, number: int, call: ModelCall, fixed: _Choice, ways: list[_Choice]) -> _Choice:
+        """The way in which a call is fastest; kinds go back to their own forward until it is not slower than before."""
+        entries = [entry for entry in self.reached[number] if entry not in fixed]
+        nothing: _Choice = dict.fromkeys(entries)
+        while ways:
+            before, *times = self._times(call, [{}, *({**fixed, **way} for way in ways)])
+            ratios = [timing.ratio(each, before) for each in times]
+            good = [(each.median, place) for place, each in enumerate(ratios) if _is_fast_enough(each)]
+            if good:
+                return ways[min(good)[1]]
+            smaller = [self._without_least(way) for way in ways[:1]]
+            ways = [way for way in smaller if any(value is not None for value in way.values())]
+        return nothing
+
+    def _without_least(self, way: _Choice) -> _Choice:
+        """A way in which the half of the kinds that gains least runs its own forward."""
+        chosen = [entry for entry, candidate in way.items() if candidate is not None]
+        chosen.sort(key=lambda entry: self._gain(entry, way[entry]))
+        less = dict(way)
+        for entry in chosen[: max(1, (len(chosen) + 1) // 2)]:
+            less[entry] = None
+            if self._gain(entry, way[entry]) > 0:
+                self.dropped[entry] = "the whole call is not faster with it"
+        return less
+
+    def _times(self, call: ModelCall, choices: Sequence[_Choice]) -> list[list[float]]:
+        """The measurements of a whole call with each choice, side by side."""
+        with call.timed(), kept_forwards([module for kind in self.kinds for module in kind.modules]):
+            prepared = [partial(self._prepare, choice) for choice in choices]
+            seconds = []
+            for prepare in prepared:
+                prepare()
+                call.ready()()  # compiles what a first call compiles
+                run = call.ready()
+                began = timing.clock()
+                run()
+                seconds.append(timing.clock() - began)
+            slowest = max(gathered(max(seconds)))
+            samples = calls_side_by_side([call.ready] * len(choices), prepared, slowest)
+        first: list[list[float]] = gathered(samples)[0]
+        return first
+
+    def _confirm(self, choice: _Choice) -> list[TunedCall]:
+        """Run each call with all that was chosen: none is slower than before, or its kinds go back."""
+        found: list[TunedCall] = []
+        for number, call in enumerate(self.calls):
+            while True:
+                mine = {entry: choice.get(entry) for entry in self.reached[number]}
+                if all(value is None for value in mine.values()):
+                    [before] = self._times(call, [{}])
+                    plain = summary(before)
+                    found.append(TunedCall(plain.median, plain.median, plain.noise))
+                    break
+                before, after = self._times(call, [{}, mine])
+                taken = timing.ratio(after, before)
+                if _is_fast_enough(taken) and self._right(number, call, mine):
+                    plain = summary(before)
+                    found.append(TunedCall(plain.median, plain.median * taken.median, plain.noise))
+                    break
+                choice.update(self._without_least(mine))
+        return found
+
+    def _prepare(self, choice: _Choice) -> None:
+        """Install a choice to measure it."""
+        if self.compiled:
+            import torch
+
+            torch.compiler.reset()  # what was compiled has the other forwards in it
+        self._install(choice)
+
+    @contextmanager
+    def _installed(self, choice: _Choice) -> Iterator[None]:
+        with kept_forwards([module for kind in self.kinds for module in kind.modules]):
+            self._prepare(choice)
+            yield
+
+    def _install(self, choice: _Choice) -> None:
+        for number, kind in enumerate(self.kinds):
+            segments = self._segments(number, choice)
+            decision = tuned_decision(
+                type(kind.modules[0]), kind.decisions, segments, kind.argument, self._fault(kind, 0) or _NOT_FASTER
+            )
+            install(kind.modules, decision)
+
+    def _segments(self, number: int, choice: _Choice) -> list[tuple[int, int | None]]:
+        """From how many elements on a kind takes which kernel, or its own forward."""
+        kind = self.kinds[number]
+        found: list[tuple[int, int | None]] = [(0, None)]
+        for place, (elements, size) in enumerate(sorted(kind.sizes.items())):
+            candidate = choice.get((number, elements))
+            if candidate is not None and self._fault(kind, candidate):
+                candidate = None
+            # Nothing is smaller than one row.
+            begin = 0 if place == 0 and size.rows <= 1 else elements
+            if candidate != found[-1][1]:
+                found.append((begin, candidate))
+        return [each for place, each in enumerate(found) if place + 1 == len(found) or found[place + 1][0] > each[0]]
+
+    @staticmethod
+    def _fault(kind: _Kind, candidate: int) -> str | None:
+        """Why a kernel is out; wrong for one size is wrong."""
+        return next((fault for size in kind.sizes.values() if (fault := size.measured.kernels[candidate].fault)), None)
+
+    def _size(self, entry: tuple[int, int]) -> _Size:
+        return self.kinds[entry[0]].sizes[entry[1]]
+
+    def _gain(self, entry: tuple[int, int], candidate: int | None) -> float:
+        size = self._size(entry)
+        return size.gain(candidate, self.compiled) * size.layers
+
+    def _tuned_layers(self, choice: _Choice) -> list[TunedLayer]:
+        """The decisions, to be kept."""
+        found = []
+        for number, kind in enumerate(self.kinds):
+            if not kind.sizes:
+                continue
+            known = [identity_of(each) for each in kind.decisions]
+            segments = [
+                Segment(elements, None if candidate is None else known[candidate])
+                for elements, candidate in self._segments(number, choice)
+            ]
+            out = {
+                known[place].text: size.measured.kernels[place].fault or ""
+                for place in range(len(known))
+                for size in kind.sizes.values()
+                if size.measured.kernels[place].fault
+            }
+            found.append(
+                TunedLayer(
+                    facts=kind.facts,
+                    segments=tuple(segments),
+                    measured=tuple(known),
+                    out=out,
+                    argument=kind.argument,
+                )
+            )
+        return found
+
+    def _rows(self, choice: _Choice) -> Iterator[TunedRow]:
+        for number, kind in enumerate(self.kinds):
+            for place, decision in enumerate(kind.decisions):
+                if decision.function is None:
+                    if decision.reason != NO_CANDIDATE:
+                        yield self._row(kind, decision, reason=decision.reason or "")
+                    continue
+                if not kind.sizes:
+                    yield self._row(kind, decision, reason="no call reaches it")
+                for elements, size in sorted(kind.sizes.items()):
+                    yield self._measured_row(number, place, elements, size, choice)
+
+    def _row(self, kind: _Kind, decision: LayerDecision, reason: str) -> TunedRow:
+        return TunedRow(
+            module=kind.path, layer=decision.layer, inputs="-", kernel=decision.kernel or "-", reason=reason
+        )
+
+    def _measured_row(self, number: int, place: int, elements: int, size: _Size, choice: _Choice) -> TunedRow:
+        kind = self.kinds[number]
+        decision, contender = kind.decisions[place], size.measured.kernels[place]
+        chosen = choice.get((number, elements)) == place and self._fault(kind, place) is None
+        own, kernel = size.seconds(None, self.compiled), size.seconds(place, self.compiled)
+        reason = None
+        if not chosen:
+            reason = contender.fault or self._fault(kind, place) or self.dropped.get((number, elements))
+            if reason is None:
+                reason = "another kernel is faster" if choice.get((number, elements)) is not None else _NOT_FASTER
+        return TunedRow(
+            module=kind.path,
+            layer=decision.layer,
+            inputs=size.label,
+            kernel=decision.kernel or "-",
+            own_seconds=None if own is None else own.median,
+            kernel_seconds=None if kernel is None else kernel.median,
+            difference=contender.difference,
+            chosen=chosen,
+            reason=reason,
+        )
+
+
+_NOT_FASTER = "not faster than its own forward"
+
+
+def _is_fast_enough(taken: Seconds) -> bool:
+    """Whether a call is not slower than before, by the ratio of the two, within the noise."""
+    return taken.median <= 1 + min(_MOST_SLOWER, taken.noise)
+
+
+def _agreed(ranks: Sequence[Measured]) -> Measured:
+    """What ranks have measured of one kind of layer: the times of the first, and the faults of all."""
+    first = ranks[0]
+    faults = [
+        next((rank.kernels[place].fault for rank in ranks if rank.kernels[place].fault is not None), None)
+        for place in range(len(first.kernels))
+    ]
+    kernels = tuple(
+        each if each.fault == fault else Contender(fault=fault, difference=each.difference)
+        for each, fault in zip(first.kernels, faults, strict=True)
+    )
+    return Measured(first.own, kernels)
+
+
+def _first_tensor(call: LayerCall) -> tuple[torch.Tensor, tuple[int, str]] | None:
+    """The first tensor among a call's arguments, with the place and the name of its parameter."""
+    import inspect
+
+    import torch
+
+    names = list(inspect.signature(call.own).parameters)
+    for place, value in enumerate(call.args):
+        if isinstance(value, torch.Tensor):
+            return value, (place, names[place] if place < len(names) else "")
+    for name, value in call.kwargs.items():
+        if isinstance(value, torch.Tensor):
+            return value, (names.index(name) if name in names else len(names), name)
+    return None
+
+
+def _label(tensor: torch.Tensor) -> str:
+    short = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float64": "fp64"}
+    name = str(tensor.dtype).removeprefix("torch.")
+    return f"{short.get(name, name)}{list(tensor.shape)}"
+
+
+def _captures() -> bool:
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    return any(hasattr(each, "_orig_mod") or each._compiled_call_impl is not None for each in model.modules())
+
+
+@contextmanager
+def _progress(calls: int) -> Iterator[Callable[[str], None]]:
+    """A bar, as huggingface_hub shows them."""
+    from huggingface_hub import utils
+
+    bars: Any = utils.tqdm
+    with bars(total=2 * calls + 1, desc="autotune", leave=False) as bar:
+
+        def advance(text: str) -> None:
+            bar.set_postfix_str(text)
+            bar.update()
+
+        yield advance

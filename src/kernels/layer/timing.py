@@ -1,0 +1,121 @@
+"""How long a call takes: the whole of it, or the device's share alone; by Torch's and Triton's own tools."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import statistics
+import timeit
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Seconds", "calls_side_by_side", "clock", "ratio", "side_by_side", "summary"]
+
+#: How often each contender is measured, in turn with the others.
+_ROUNDS = 7
+#: How often a whole call is, at most.
+_CALL_ROUNDS = 25
+#: For how long one measurement runs, about, in seconds.
+_BLOCK = 0.003
+#: How often a call is repeated in a measurement, at most: a device's queue holds some thousand launches.
+_MOST_REPEATS = 50
+
+
+class Seconds(NamedTuple):
+    """How long a call takes.
+
+    Attributes:
+        median: The median of the measurements, in seconds.
+        noise: How far apart the middle half of them is, in seconds.
+    """
+
+    median: float
+    noise: float
+
+    def is_faster_than(self, other: Seconds) -> bool:
+        """Whether the difference is more than the noise of both."""
+        return other.median - self.median > self.noise + other.noise
+
+
+def side_by_side(calls: Sequence[Callable[[], Any]], device: torch.device, *, device_alone: bool) -> list[Seconds]:
+    """Measure calls in turn, each several times, after one call that is not measured.
+
+    Args:
+        calls: What to measure.
+        device: Where it runs.
+        device_alone: Measure the device's share alone, where Triton can; else the host's share counts, too.
+    """
+    if device_alone and device.type == "cuda" and importlib.util.find_spec("triton") is not None:
+        return _summed([[_on_device(call) for call in calls] for _ in range(_ROUNDS)])
+    blocks = [(call, _repeats(_whole(call, 1))) for call in calls]
+    return _summed([[_whole(call, repeats) for call, repeats in blocks] for _ in range(_ROUNDS)])
+
+
+def calls_side_by_side(
+    calls: Sequence[Callable[[], Callable[[], Any]]], before: Sequence[Callable[[], Any]], seconds: float
+) -> list[list[float]]:
+    """Measure whole calls of a model in turn.
+
+    Args:
+        calls: What makes a call ready, untimed, and returns it.
+        before: What to do before each: one for each call.
+        seconds: How long one of them takes, about.
+
+    Returns:
+        The measurements of each call, in seconds, in the same order of rounds.
+    """
+    repeats = max(1, min(10, int(0.02 / max(seconds, 1e-6))))
+    rounds = max(3, min(_CALL_ROUNDS, int(2.0 / max(seconds * repeats * len(calls), 1e-6))))
+    found: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds):
+        for place, (make, prepare) in enumerate(zip(calls, before, strict=True)):
+            prepare()
+            # Without garbage collection, as torch.utils.benchmark measures, and without its calls for warming up.
+            found[place].append(timeit.Timer(make(), timer=clock).timeit(repeats) / repeats)
+    return found
+
+
+def ratio(samples: Sequence[float], before: Sequence[float]) -> Seconds:
+    """How long a call takes by what it took before: the median of the ratios of each round, and how sure it is."""
+    found = summary([one / other for one, other in zip(samples, before, strict=True)])
+    return Seconds(found.median, found.noise / math.sqrt(len(samples)))
+
+
+def summary(samples: Sequence[float]) -> Seconds:
+    """The median of measurements, and how far apart their middle half is."""
+    low, median, high = statistics.quantiles(samples, n=4) if len(samples) > 1 else [samples[0]] * 3
+    return Seconds(median, (high - low) / 2)
+
+
+def _summed(rounds: Sequence[Sequence[float]]) -> list[Seconds]:
+    return [summary(samples) for samples in zip(*rounds, strict=True)]
+
+
+def _repeats(seconds: float) -> int:
+    return max(1, min(_MOST_REPEATS, int(_BLOCK / max(seconds, 1e-7))))
+
+
+def _whole(call: Callable[[], Any], repeats: int) -> float:
+    """The seconds of one call, with the host's share; the timer waits for the device."""
+    import torch
+    from torch.utils.benchmark import Timer
+
+    # Timer would use one thread.
+    timer = Timer("call()", globals={"call": call}, timer=clock, num_threads=torch.get_num_threads())
+    return float(timer.timeit(repeats).median)
+
+
+def clock() -> float:
+    """Now, in seconds, when the device has done what it was given."""
+    from torch.utils.benchmark import timer
+
+    return float(timer())
+
+
+def _on_device(call: Callable[[], Any]) -> float:
+    from triton.testing import do_bench
+
+    return float(do_bench(call, warmup=2, rep=10, return_mode="median")) / 1000

@@ -1,0 +1,385 @@
+"""What `autotune` decided, kept for this machine or in a file, and how `kernelize` uses it.
+
+<cache>/.locks/kernels-autotune/<hash of the facts>.json    one kind of layer
+
+A decision holds for what it was measured with: the device and its architecture, Torch and its backend's version, the
+class of the layer with the code of its forward, the sizes and the type of its parameters, the mode, and the kernel's
+commit, build and code. Where one of these is another, nothing was measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kernels import settings
+from kernels.errors import RequestError
+from kernels.layer.decision import LayerDecision, dtype_of
+from kernels.layer.forwards import Forward, by_size, wrapped_kernel
+from kernels.layer.function import is_function
+from kernels.layer.groups import LayerRequest
+from kernels.layer.mode import Mode
+from kernels.layer.plan import plan_layers
+from kernels.support.files import read_bounded
+from kernels.support.formatting import error_on_one_line, wrong_type
+from kernels.support.json_store import StoredRecord, read_record, replace_file, write_record
+from kernels.support.typed_json import decode_json
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from kernels.layer.marked import ModelModules
+
+    Plan = list[tuple[list[nn.Module], LayerDecision | None]]
+
+__all__ = [
+    "KernelIdentity",
+    "Segment",
+    "TunedLayer",
+    "check_tuned",
+    "facts_of",
+    "identity_of",
+    "read_tuned",
+    "save_tuned",
+    "tuned_decision",
+    "tuned_folder",
+    "tuned_plan",
+    "write_tuned",
+]
+
+#: The largest file of decisions that is read: a kind of layer has about one kilobyte.
+_MOST_BYTES = 16 * 2**20
+
+_NOT_FASTER = "not faster than its own forward"
+
+
+class KernelIdentity(msgspec.Struct, frozen=True):
+    """A kernel that was measured.
+
+    Attributes:
+        kernel: Its repository or folder.
+        commit: The commit, if it has one.
+        variant: The build, if it has one.
+        code: A hash of its forward, and of the files of a build in a folder.
+    """
+
+    kernel: str
+    commit: str | None
+    variant: str | None
+    code: str
+
+    @property
+    def text(self) -> str:
+        """It on one line."""
+        return " ".join(filter(None, (self.kernel, self.commit, self.variant, self.code)))
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """What serves a layer from some size on.
+
+    Attributes:
+        elements: From how many elements of its first tensor on.
+        kernel: The kernel; None for its own forward.
+    """
+
+    elements: int
+    kernel: KernelIdentity | None = None
+
+
+class TunedLayer(StoredRecord, kw_only=True):
+    """The decision for one kind of layer.
+
+    Attributes:
+        facts: What it was measured with.
+        segments: What serves it from which size on.
+        measured: The kernels that were measured.
+        out: Those that were not right, and why.
+        argument: The tensor whose size decides: its place among the arguments, and its name.
+    """
+
+    facts: dict[str, str]
+    segments: tuple[Segment, ...]
+    measured: tuple[KernelIdentity, ...]
+    out: dict[str, str] = msgspec.field(default_factory=dict)
+    argument: tuple[int, str] | None = None
+
+
+class _SavedFile(msgspec.Struct, kw_only=True):
+    """A file of decisions."""
+
+    autotune: int
+    layers: list[TunedLayer]
+
+
+def facts_of(model: nn.Module, module: nn.Module, decision: LayerDecision, mode: Mode) -> dict[str, str]:
+    """What a decision for a layer holds for, as text.
+
+    Args:
+        model: The model.
+        module: The layer.
+        decision: What was planned for it.
+        mode: What the model is used for.
+    """
+    cls: Any = type(module)
+    chosen = decision.chosen or (decision.each[0].chosen if decision.each else None)
+    sizes = "" if is_function(module) else ", ".join(str(tuple(each.shape)) for each in module.parameters())
+    dtype = (decision.state.dtype if decision.state else None) or _first_dtype(model)
+    return {
+        **_machine(None if chosen is None else chosen.device.type, None if chosen is None else chosen.device.index),
+        "layer": decision.layer,
+        "class": f"{cls.__module__}.{cls.__qualname__}",
+        "forward": code_hash(cls.forward),
+        "dtype": str(dtype).removeprefix("torch."),
+        "parameters": sizes,
+        "mode": str(mode),
+    }
+
+
+def _first_dtype(model: nn.Module) -> Any:
+    return next((dtype for each in model.parameters() if (dtype := dtype_of(each)) is not None), None)
+
+
+@lru_cache(maxsize=64)
+def _machine(device_type: str | None, index: int | None) -> dict[str, str]:
+    import torch
+
+    from kernels.layer.device import ModuleDevice
+    from kernels.resolver.target import Target
+
+    target = Target.current()
+    facts = {"torch": str(torch.__version__), "device": device_type or "", "arch": "", "backend": ""}
+    if device_type is None:
+        return facts
+    device = ModuleDevice(device_type, index)
+    facts["backend"] = target.backends.get(device.backend.name) or ""
+    facts["arch"] = device.arch() or target.cpu
+    kind: Any = getattr(torch, device.backend.device_type, None)
+    if hasattr(kind, "get_device_name"):
+        facts["device"] = str(kind.get_device_name(index))
+    else:
+        facts["device"] = f"{device_type}, {torch.get_num_threads()} threads"
+    return facts
+
+
+@lru_cache(maxsize=4096)
+def code_hash(function: Any) -> str:
+    """A hash of a function's source, which is the same on each machine; of its code where there is no source."""
+    function = inspect.unwrap(function)
+    try:
+        text = inspect.getsource(function)
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        text = repr(function) if code is None else repr((code.co_code, code.co_names, code.co_consts))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def identity_of(decision: LayerDecision) -> KernelIdentity:
+    """The kernel of a decision."""
+    code = code_hash(wrapped_kernel(decision.function)) if decision.function is not None else ""
+    if decision.commit is None and decision.variant is not None and decision.kernel is not None:
+        code += _folder_hash(decision.kernel, decision.variant)
+    return KernelIdentity(decision.kernel or "", decision.commit, decision.variant, code)
+
+
+def _folder_hash(folder: str, variant: str) -> str:
+    """A hash of the names, sizes and times of a local build's files: it may be built anew."""
+    root = Path(folder)
+    places = [place for place in (root / "build" / variant, root / variant, root) if place.is_dir()]
+    found = hashlib.sha256()
+    for path in sorted(places[0].rglob("*")) if places else ():
+        if path.is_file() and path.suffix != ".pyc":
+            facts = path.stat()
+            found.update(f"{path.relative_to(places[0])} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    return found.hexdigest()[:16]
+
+
+def tuned_decision(
+    cls: Any,
+    decisions: Sequence[LayerDecision],
+    segments: Sequence[tuple[int, int | None]],
+    argument: tuple[int, str] | None,
+    reason: str,
+) -> LayerDecision:
+    """One decision of several kernels, by the size of the input.
+
+    Args:
+        cls: The layer's class.
+        decisions: The decision for each kernel.
+        segments: From how many elements on which of them serves, None for the own forward; from the smallest on.
+        argument: The tensor whose size decides.
+        reason: Why the layer keeps its own forward where no kernel serves.
+    """
+    own: Forward = cls.forward
+    if argument is None:  # the size cannot be asked: a kernel serves if it does at every size that was measured
+        chosen = {candidate for _, candidate in segments[1:]} or {segments[0][1]}
+        segments = [(0, chosen.pop() if len(chosen) == 1 else None)]
+    used = [decisions[candidate] for _, candidate in segments if candidate is not None]
+    if not used:
+        first = decisions[0]
+        return replace(first, function=None, reason=f"measured: {reason}", measured=True, each=())
+
+    def forward_of(candidate: int | None) -> Forward:
+        function = None if candidate is None else decisions[candidate].function
+        return own if function is None else function
+
+    function = forward_of(segments[0][1])
+    for elements, candidate in segments[1:]:
+        function = by_size(elements, function, forward_of(candidate), own, argument or (0, ""))
+    names = ", ".join(dict.fromkeys(each.kernel or "-" for each in used))
+    sizes = [f"from {elements:,} elements" for elements, _ in segments if elements]
+    return replace(used[0], function=function, kernel=names, from_size="; ".join(sizes) or None, measured=True)
+
+
+def check_tuned(autotuned: Any) -> bool | Path:
+    """The `autotuned` argument of `kernelize`.
+
+    Raises:
+        TypeError: It is neither a bool nor a path.
+    """
+    if isinstance(autotuned, bool):
+        return autotuned
+    if isinstance(autotuned, (str, os.PathLike)):
+        return Path(autotuned)
+    raise wrong_type("autotuned", "True, False, or the path of a saved file", autotuned)
+
+
+def tuned_plan(
+    model: nn.Module, found: ModelModules, request: LayerRequest, plan: Plan, autotuned: bool | Path
+) -> Plan:
+    """A plan with what was measured.
+
+    Args:
+        model: The model.
+        found: Its modules.
+        request: What `kernelize` was asked for.
+        plan: The plan without it.
+        autotuned: Which decisions count.
+    """
+    served = [(modules, each) for modules, each in plan if each is not None and each.function is not None]
+    if not served or autotuned is False or settings.autotune_ignored() or len(request.modes) > 1:
+        return plan
+    find = _finder(autotuned)
+    if find is None:
+        return plan
+    others: list[dict[int, LayerDecision]] = []
+    tuned: Plan = []
+    for modules, decision in plan:
+        if decision is None or decision.chosen is None or decision.function is None:
+            tuned.append((modules, decision))
+            continue
+        for facts, part in _alike(model, modules, decision, request.modes[0]):
+            record = find(facts)
+            applied = None
+            if record is not None:
+                applied = _applied(record, part, decision, others, found, request)
+            tuned.append((part, applied or decision))
+    return tuned
+
+
+def _alike(
+    model: nn.Module, modules: Iterable[nn.Module], decision: LayerDecision, mode: Mode
+) -> list[tuple[dict[str, str], list[nn.Module]]]:
+    """Layers of one decision by what was or would be measured of them."""
+    parts: dict[tuple[tuple[str, str], ...], list[nn.Module]] = {}
+    for module in modules:
+        parts.setdefault(tuple(facts_of(model, module, decision, mode).items()), []).append(module)
+    return [(dict(facts), part) for facts, part in parts.items()]
+
+
+def _applied(
+    record: TunedLayer,
+    modules: list[nn.Module],
+    decision: LayerDecision,
+    others: list[dict[int, LayerDecision]],
+    found: ModelModules,
+    request: LayerRequest,
+) -> LayerDecision | None:
+    """The decision that was measured; None where it is of other kernels than those that are mapped now."""
+    module = modules[0]
+    decisions = [decision]
+    identities = [identity_of(decision)]
+    wanted = {each.kernel for each in record.segments if each.kernel is not None}
+    candidates = getattr(decision.chosen.choice, "candidates", ()) if decision.chosen else ()
+    for number in range(1, len(candidates)):
+        if wanted.issubset(identities):
+            break
+        if len(others) < number:
+            plan = plan_layers(found, replace(request, candidate=number))
+            others.append({id(each): one for each_modules, one in plan if one is not None for each in each_modules})
+        other = others[number - 1].get(id(module))
+        if other is not None and other.function is not None:
+            decisions.append(other)
+            identities.append(identity_of(other))
+    if not wanted.issubset(identities) or identities[0] not in record.measured:
+        return None
+    segments = [
+        (each.elements, None if each.kernel is None else identities.index(each.kernel)) for each in record.segments
+    ]
+    reason = record.out.get(identities[0].text) or _NOT_FASTER
+    return tuned_decision(type(module), decisions, segments, record.argument, reason)
+
+
+def _finder(autotuned: bool | Path) -> Callable[[Mapping[str, str]], TunedLayer | None] | None:
+    """What finds the decision for facts; None where there are none at all."""
+    if isinstance(autotuned, Path):
+        layers = {_key(each.facts): each for each in read_tuned(autotuned)}
+        return lambda facts: layers.get(_key(facts))
+    folder = tuned_folder()
+    if not folder.is_dir():
+        return None
+
+    def find(facts: Mapping[str, str]) -> TunedLayer | None:
+        record = read_record(folder / f"{_key(facts)}.json", TunedLayer)
+        return record if record is not None and record.facts == facts else None
+
+    return find
+
+
+def tuned_folder() -> Path:
+    """Where the decisions of this machine lie."""
+    return settings.cache_dir() / ".locks" / "kernels-autotune"
+
+
+def write_tuned(layer: TunedLayer) -> None:
+    """Keep a decision in the cache."""
+    write_record(tuned_folder() / f"{_key(layer.facts)}.json", layer)
+
+
+def save_tuned(path: Path, layers: Sequence[TunedLayer]) -> None:
+    """Write decisions to a file, to be reviewed and used elsewhere.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    plain = [msgspec.structs.replace(each, about="") for each in layers]
+    replace_file(path, msgspec.json.format(msgspec.json.encode(_SavedFile(autotune=1, layers=plain)), indent=2) + b"\n")
+
+
+def read_tuned(path: Path) -> list[TunedLayer]:
+    """The decisions in a file.
+
+    Raises:
+        RequestError: It cannot be read, or is no such file.
+    """
+    try:
+        saved = decode_json(read_bounded(path, _MOST_BYTES), _SavedFile)
+    except OSError as error:
+        raise RequestError(f"The file of autotune {path} cannot be read: {error_on_one_line(error)}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        message = f"{path} is not a file that a report of autotune saved: {error_on_one_line(error)}"
+        raise RequestError(message) from None
+    if saved.autotune != 1:
+        raise RequestError(f"{path} has version {saved.autotune} of autotune's files; expected 1.")
+    return saved.layers
+
+
+def _key(facts: Mapping[str, str]) -> str:
+    return hashlib.sha256(msgspec.json.encode(dict(sorted(facts.items())))).hexdigest()[:32]
