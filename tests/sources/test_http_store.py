@@ -101,6 +101,15 @@ def test_an_archive_of_another_size_is_refused_before_it_is_read(server: StaticS
     assert len(server.requests) == 2
 
 
+def test_a_part_beyond_the_end_of_an_archive_that_was_cut_short_is_refused(server: StaticServer) -> None:
+    size = 2 * len(DATA)
+    with (
+        pytest.raises(HubUnavailable, match=f"fewer bytes of archives/data than the {size} listed: .*--repair"),
+        store(server).stream("archives/data", size, len(DATA), size),
+    ):
+        pass
+
+
 def test_an_archive_that_is_cut_short_is_an_error_while_it_is_read(server: StaticServer) -> None:
     server.cut("archives/", 3000)
     with store(server).stream("archives/data", len(DATA)) as pieces, pytest.raises(HubUnavailable, match="archives/da"):

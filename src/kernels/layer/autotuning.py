@@ -239,8 +239,6 @@ class _Tuning:
 
     def _measure(self, call: ModelCall) -> None:
         """Run a call with the own forwards, and measure each kind at the first call of each size."""
-        import torch
-
         busy = False
         reached: set[tuple[int, int]] = set()
         graphs = False
@@ -275,8 +273,6 @@ class _Tuning:
             return seen.own(*seen.args, **seen.kwargs)
 
         call.watch([module for kind in self.kinds for module in kind.modules], see)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
         self.reached.append(reached)
         # The first rank's times count for all, and a kernel that is wrong on one rank is wrong.
         ranks = gathered([{size: each.measured for size, each in kind.sizes.items()} for kind in self.kinds])

@@ -26,7 +26,7 @@ from kernels.layer.observe import (
     tensors_of,
     wide,
 )
-from kernels.layer.timing import Seconds, side_by_side
+from kernels.layer.timing import Seconds, is_accelerator, side_by_side
 from kernels.support.formatting import error_on_one_line
 
 if TYPE_CHECKING:
@@ -363,9 +363,9 @@ def _timed(
     whole: list[Seconds] | None = None
     alone: list[Seconds] | None = None
     with preserved(call.module):
-        if not (compiled or graph) or device.type != "cuda":
+        if not (compiled or graph) or not is_accelerator(device):
             whole = side_by_side(calls, device, device_alone=False)
-        if device.type == "cuda":
+        if is_accelerator(device):
             alone = side_by_side(calls, device, device_alone=True)
     times = [
         Contender(whole=whole[each] if whole else None, device=alone[each] if alone else None)

@@ -216,8 +216,10 @@ def wide(tensor: torch.Tensor, *, detach: bool = True) -> torch.Tensor:
         return tensor.cpu().to(torch.complex128)
     if tensor.dtype.is_floating_point and tensor.element_size() < 4:
         return tensor.float()  # holds each of its values
-    # Not every device has float64.
-    return tensor.cpu().double() if tensor.device.type == "mps" else tensor.double()
+    try:
+        return tensor.double()
+    except TypeError:  # not every device has float64
+        return tensor.cpu().double()
 
 
 def _names(result: dict[Any, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Seconds", "calls_side_by_side", "clock", "ratio", "side_by_side", "summary"]
+__all__ = ["Seconds", "calls_side_by_side", "clock", "is_accelerator", "ratio", "side_by_side", "summary"]
 
 #: How often each contender is measured, in turn with the others.
 _ROUNDS = 7
@@ -48,7 +48,7 @@ def side_by_side(calls: Sequence[Callable[[], Any]], device: torch.device, *, de
         device: Where it runs.
         device_alone: Measure the device's share alone, where Triton can; else the host's share counts, too.
     """
-    if device_alone and device.type == "cuda" and importlib.util.find_spec("triton") is not None:
+    if device_alone and is_accelerator(device) and importlib.util.find_spec("triton") is not None:
         return _summed([[_on_device(call) for call in calls] for _ in range(_ROUNDS)])
     blocks = [(call, _repeats(_whole(call, 1))) for call in calls]
     return _summed([[_whole(call, repeats) for call, repeats in blocks] for _ in range(_ROUNDS)])
@@ -82,6 +82,14 @@ def ratio(samples: Sequence[float], before: Sequence[float]) -> Seconds:
     """How long a call takes by what it took before: the median of the ratios of each round, and how sure it is."""
     found = summary([one / other for one, other in zip(samples, before, strict=True)])
     return Seconds(found.median, found.noise / math.sqrt(len(samples)))
+
+
+def is_accelerator(device: torch.device) -> bool:
+    """Whether the host only gives a device its work, so that the device's share can be measured alone."""
+    import torch
+
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return accelerator is not None and device.type == accelerator.type
 
 
 def summary(samples: Sequence[float]) -> Seconds:

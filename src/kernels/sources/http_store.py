@@ -97,6 +97,9 @@ class HttpStore:
                 url, self._patience, begin, timeout=download_timeout(), any_host=True, headers=headers
             )
         except (HubRefused, HubMoved) as error:
+            if isinstance(error, HubRefused) and error.status == 416:  # "Range Not Satisfiable"
+                message = f"{self.url} has fewer bytes of {path} than the {size} listed: {REPAIR_ADVICE}."
+                raise HubUnavailable(message) from error
             raise self._missing(path, error) from error
         with opened:
             exact = response.status_code == 206 or end == size

@@ -19,6 +19,7 @@ from kernels.mirror.stores.clouds import about_credentials, is_unsigned, what_is
 from kernels.mirror.stores.content_types import content_type
 from kernels.mirror.stores.paths import check_path
 from kernels.mirror.stores.waiting import result_of, started
+from kernels.models.mirror_form import REPAIR_ADVICE
 from kernels.support.concurrency import Cancelled, pause
 from kernels.support.formatting import plural
 from kernels.support.logs import logger
@@ -140,7 +141,7 @@ class CloudStore:
             answer = await store.get_async(path, options=options)
             found = answer.meta["size"]
             if found != size or tuple(answer.range) != (start, end):
-                raise HubUnavailable(f"{self.url}/{path} has {found} bytes, expected {size}.")
+                raise HubUnavailable(f"{self.url}/{path} has {found} bytes, expected {size}: {REPAIR_ADVICE}.")
             return answer.stream(min_chunk_size=_LEAST_PIECE)
 
         return self._tried(path, get)
