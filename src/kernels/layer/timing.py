@@ -1,10 +1,11 @@
-"""How long a call takes: the whole of it, or the device's share alone; by Torch's and Triton's own tools."""
+"""How long a call takes: the whole of it, or the device's share alone; by Python's and Triton's own tools."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
 import statistics
+import time
 import timeit
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,7 +74,6 @@ def calls_side_by_side(
     for _ in range(rounds):
         for place, (make, prepare) in enumerate(zip(calls, before, strict=True)):
             prepare()
-            # Without garbage collection, as torch.utils.benchmark measures, and without its calls for warming up.
             found[place].append(timeit.Timer(make(), timer=clock).timeit(repeats) / repeats)
     return found
 
@@ -108,19 +108,18 @@ def _repeats(seconds: float) -> int:
 
 def _whole(call: Callable[[], Any], repeats: int) -> float:
     """The seconds of one call, with the host's share; the timer waits for the device."""
-    import torch
-    from torch.utils.benchmark import Timer
-
-    # Timer would use one thread.
-    timer = Timer("call()", globals={"call": call}, timer=clock, num_threads=torch.get_num_threads())
-    return float(timer.timeit(repeats).median)
+    call()
+    return timeit.Timer(call, timer=clock).timeit(repeats) / repeats
 
 
 def clock() -> float:
     """Now, in seconds, when the device has done what it was given."""
-    from torch.utils.benchmark import timer
+    import torch
 
-    return float(timer())
+    # As torch.utils.benchmark does, which cannot be imported in every process: it needs setuptools.
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+    return time.perf_counter()
 
 
 def _on_device(call: Callable[[], Any]) -> float:
