@@ -65,6 +65,12 @@ def write_kernel(tmp_path: Path) -> WriteKernel:
     return write
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test uses or keeps another one's decisions of autotune."""
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def hub_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of repositories in place of a Hub: `<org>/<name>/v<N>`."""

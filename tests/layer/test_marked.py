@@ -115,19 +115,6 @@ def test_a_layer_of_unknown_device_needs_the_argument() -> None:
     assert kernelize(nn.Sequential(nn.Identity()), mode=INFERENCE) is not None
 
 
-def test_a_very_deep_model_is_no_problem() -> None:
-    registered(Norm=Gives(KernelNorm))
-    model: nn.Module = Norm()
-    for _ in range(3000):
-        model = nn.ModuleList([model])
-    [row] = kernelize(model, mode=INFERENCE, report=True)
-    assert row.kernelized
-    assert row.module.count(".") == 2999
-    unkernelize(model)
-    [row] = kernelize_report(model)
-    assert row.reason == "not kernelized"
-
-
 def test_functions_and_modules_are_in_the_order_of_the_model() -> None:
     registered(Norm=Gives(KernelNorm), Act=Gives(KernelAct), scale=Gives(KernelScale))
     model = nn.Sequential(Norm(), Block(), scale, Act(), nn.Sequential(Norm(), Act()))

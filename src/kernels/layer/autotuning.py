@@ -13,13 +13,12 @@ from kernels.errors import RequestError
 from kernels.layer import timing
 from kernels.layer.autotune_report import AutotuneReport, TunedCall, TunedRow
 from kernels.layer.decision import LayerDecision
-from kernels.layer.groups import LayerRequest
 from kernels.layer.mapping import KernelMapping, SupportsItems
 from kernels.layer.marked import ModelModules
 from kernels.layer.measure import DEFAULT_TOLERANCE, Contender, Measured, measure
 from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.observe import LayerCall, tensors_of
-from kernels.layer.plan import NO_CANDIDATE, plan_layers
+from kernels.layer.plan import NO_CANDIDATE, LayerRequest, plan_layers
 from kernels.layer.report import check_model, folded_path
 from kernels.layer.runs import ModelCall, same_outcome
 from kernels.layer.swap import install, kept_forwards, restore
@@ -222,7 +221,7 @@ class _Tuning:
             if not any(each.function is not None for _, each in decided.values()) and len(plans) > 1:
                 break
         kinds: dict[Any, _Kind] = {}
-        paths = {id(self.found.modules[number]): self.found.path(number) for number in range(len(self.found.modules))}
+        paths = {id(module): path for module, path in zip(self.found.modules, self.found.paths, strict=True)}
         paths |= {id(function): path for _, path, function in reversed(list(self.found.functions()))}
         for identity, (module, first) in plans[0].items():
             decisions = [plan[identity][1] for plan in plans if identity in plan]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,8 @@ from kernels.errors import RequestError
 from kernels.layer.decision import LayerDecision, dtype_of
 from kernels.layer.forwards import Forward, by_size, wrapped_kernel
 from kernels.layer.function import is_function
-from kernels.layer.groups import LayerRequest
 from kernels.layer.mode import Mode
-from kernels.layer.plan import plan_layers
+from kernels.layer.plan import LayerRequest, plan_layers
 from kernels.support.files import read_bounded
 from kernels.support.formatting import error_on_one_line, wrong_type
 from kernels.support.json_store import StoredRecord, read_record, replace_file, write_record
@@ -130,21 +129,28 @@ def facts_of(model: nn.Module, module: nn.Module, decision: LayerDecision, mode:
     """
     cls: Any = type(module)
     chosen = decision.chosen or (decision.each[0].chosen if decision.each else None)
-    sizes = "" if is_function(module) else ", ".join(str(tuple(each.shape)) for each in module.parameters())
-    dtype = (decision.state.dtype if decision.state else None) or _first_dtype(model)
+    dtype = decision.state.dtype if decision.state else None
+    if dtype is None:
+        dtype = next((dtype for each in model.parameters() if (dtype := dtype_of(each)) is not None), None)
     return {
         **_machine(None if chosen is None else chosen.device.type, None if chosen is None else chosen.device.index),
         "layer": decision.layer,
         "class": f"{cls.__module__}.{cls.__qualname__}",
         "forward": code_hash(cls.forward),
         "dtype": str(dtype).removeprefix("torch."),
-        "parameters": sizes,
+        "parameters": ", ".join(map(str, map(tuple, _sizes(module)))),
         "mode": str(mode),
     }
 
 
-def _first_dtype(model: nn.Module) -> Any:
-    return next((dtype for each in model.parameters() if (dtype := dtype_of(each)) is not None), None)
+def _sizes(module: nn.Module) -> tuple[Any, ...]:
+    """The sizes of a layer's parameters."""
+    if is_function(module):
+        return ()
+    parameters = (
+        module.parameters() if module._modules else (each for each in module._parameters.values() if each is not None)
+    )
+    return tuple(each.shape for each in parameters)
 
 
 @lru_cache(maxsize=64)
@@ -275,23 +281,16 @@ def tuned_plan(
         if decision is None or decision.chosen is None or decision.function is None:
             tuned.append((modules, decision))
             continue
-        for facts, part in _alike(model, modules, decision, request.modes[0]):
-            record = find(facts)
+        alike: dict[tuple[Any, ...], list[nn.Module]] = {}
+        for module in modules:
+            alike.setdefault((type(module), _sizes(module)), []).append(module)
+        for part in alike.values():
+            record = find(facts_of(model, part[0], decision, request.modes[0]))
             applied = None
             if record is not None:
                 applied = _applied(record, part, decision, others, found, request)
             tuned.append((part, applied or decision))
     return tuned
-
-
-def _alike(
-    model: nn.Module, modules: Iterable[nn.Module], decision: LayerDecision, mode: Mode
-) -> list[tuple[dict[str, str], list[nn.Module]]]:
-    """Layers of one decision by what was or would be measured of them."""
-    parts: dict[tuple[tuple[str, str], ...], list[nn.Module]] = {}
-    for module in modules:
-        parts.setdefault(tuple(facts_of(model, module, decision, mode).items()), []).append(module)
-    return [(dict(facts), part) for facts, part in parts.items()]
 
 
 def _applied(

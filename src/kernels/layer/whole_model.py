@@ -14,12 +14,11 @@ from kernels.layer.by_class import names_by_class
 from kernels.layer.decision import LayerDecision
 from kernels.layer.device import requested_device
 from kernels.layer.function import is_function
-from kernels.layer.groups import LayerRequest
 from kernels.layer.mapping import KernelMapping, SupportsItems, check_bool, current_mapping
 from kernels.layer.marked import ModelModules
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.layer.notices import remember_notes, unused_names
-from kernels.layer.plan import plan_layers
+from kernels.layer.plan import LayerRequest, plan_layers
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
 from kernels.layer.swap import decision_of, install, restore
 from kernels.layer.tuned import check_tuned, tuned_plan
