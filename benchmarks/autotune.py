@@ -16,7 +16,6 @@ import gc
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from typing import Any
 import torch
 
 ROUNDS = 60
+MOST_APART = 0.2  # of bfloat16, also of gradients through eight layers; what is wrong is apart by a multiple
 ROOT = Path(__file__).parents[1]
 SIZES = {
     "vocab_size": 8192,
@@ -194,7 +194,8 @@ def made(family: str, device: str) -> torch.nn.Module:
     config = AutoConfig.for_model(family, **sizes)
     torch.manual_seed(0)
     cls: Any = AutoModelForCausalLM if family != "bert" else AutoModel
-    return cls.from_config(config, dtype=torch.bfloat16).to(device)
+    model: torch.nn.Module = cls.from_config(config, dtype=torch.bfloat16)
+    return model.to(device)
 
 
 def outcome(model: torch.nn.Module, call: Callable[[], Any]) -> list[torch.Tensor]:
@@ -213,38 +214,23 @@ def apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
     return max(found, default=0.0)
 
 
-class Functions:
-    """The marked functions of a model, which are one object in the process: each way has its own forwards of them."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        found = (each for module in model.modules() for each in module.__dict__.get("_kernel_funcs", {}).values())
-        self.functions = list({id(each): each for each in found}.values())
-        self.plain = self.state()
-
-    def state(self) -> list[dict[str, Any]]:
-        return [dict(each.__dict__) for each in self.functions]
-
-    def entered(self, state: list[dict[str, Any]], call: Callable[[], Any]) -> Callable[[], Any]:
-        self.enter(state)
-        return call
-
-    def enter(self, state: list[dict[str, Any]]) -> None:
-        for function, attributes in zip(self.functions, state, strict=True):
-            function.__dict__.clear()
-            function.__dict__.update(attributes)
+Way = tuple[Callable[[], Any], Callable[[], Any]]  # what makes the model ready, and the call
 
 
-def times(ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """The seconds of a call each way, in turn."""
+def times(ways: dict[str, Way]) -> dict[str, float]:
+    """The seconds of a call each way, in turn: forwards and backwards."""
     samples: dict[str, list[float]] = {name: [] for name in ways}
-    for call in ways.values():
-        for _ in range(3):
-            call()()
+    for prepare, call in ways.values():
+        prepare()
+        for _ in range(5):
+            call()
     gc.collect()
     gc.disable()
-    for _ in range(ROUNDS):
-        for name, enter in ways.items():
-            call = enter()
+    for number in range(ROUNDS):
+        order = list(ways.items())
+        for name, (prepare, call) in order if number % 2 else reversed(order):
+            prepare()
+            call()  # the first one after a change of forwards misses caches of the host
             torch.cuda.synchronize()
             began = time.perf_counter()
             call()
@@ -289,52 +275,85 @@ def cases(device: str) -> dict[str, tuple[bool, Callable[[torch.nn.Module], Call
 def measured(family: str, device: str, compiled: bool) -> list[dict[str, Any]]:
     from transformers.integrations import hub_kernels
 
-    from kernels import Mode, autotune, kernelize
+    from kernels import Mode, autotune, kernelize, unkernelize
 
     rows = []
     mapping = hub_kernels._build_kernel_mapping()
     for train in (False, True):
-        plain = made(family, device).train(train)
-        everything, tuned, same = (copy.deepcopy(plain) for _ in range(3))
+        model = made(family, device).train(train)
         mode = Mode.TRAINING if train else Mode.INFERENCE
         mode = mode | Mode.TORCH_COMPILE if compiled else mode
         mine = {name: make for name, (trains, make) in cases(device).items() if trains is train}
-        functions = Functions(plain)
-        kernelize(everything, mapping, mode=mode, autotuned=False)
-        states = {"plain": functions.plain, "same": functions.plain, "all": functions.state()}
-        functions.enter(functions.plain)
         began = time.perf_counter()
-        report = autotune(tuned, *[make(tuned) for make in mine.values()], mapping=mapping, mode=mode)
+        report = autotune(model, *[make(model) for make in mine.values()], mapping=mapping, mode=mode)
         seconds = time.perf_counter() - began
-        states["tuned"] = functions.state()
         print(f"== {family} {mode}: autotune {seconds:.1f} s\n{report}", flush=True)
+        make_ready: dict[str, Callable[[Any], Any]] = {
+            "plain": unkernelize,
+            "all": partial(kernelize, mapping=mapping, mode=mode, autotuned=False),
+            "tuned": partial(kernelize, mapping=mapping, mode=mode),  # by the decisions in the cache
+            "same": unkernelize,
+        }
+        # A compiled model has the forwards in its code, so each way has a model of its own.
+        models = {way: copy.deepcopy(unkernelize(model)) if compiled else model for way in make_ready}
         for number, (name, make) in enumerate(mine.items()):
-            models = {"plain": plain, "all": everything, "tuned": tuned, "same": same}
             row: dict[str, Any] = {"family": family, "case": name, "compiled": compiled, "autotune": seconds}
-            ways = {}
-            for way, model in models.items():
-                call = make(torch.compile(model) if compiled else model)
-
-                entered = partial(functions.entered, states[way], call)
+            wanted = outcome(unkernelize(model), make(model))
+            ways: dict[str, Way] = {}
+            for way, ready in make_ready.items():
+                each: Any = models[way]
+                prepare = partial(ready, each)
                 try:
-                    functions.enter(functions.plain)
-                    wanted = outcome(plain, make(plain))
-                    row[f"apart_{way}"] = apart(outcome(model, entered()), wanted)
-                    ways[way] = entered
+                    prepare()
+                    call = make(torch.compile(each, dynamic=False) if compiled else each)
+                    row[f"apart_{way}"] = apart(outcome(each, call), wanted)
+                    ways[way] = (lambda: None) if compiled else prepare, call
                 except Exception as error:  # noqa: BLE001 - whatever a kernel raises
                     row[f"error_{way}"] = f"{type(error).__name__}: {error}"[:200]
-            row.update(times(ways))
-            # Two plain models differ by the noise.
+            row |= times(ways)
             row["said"] = report.calls[number].gain
             rows.append(row)
             print(json.dumps(row), flush=True)
             if compiled:
                 torch.compiler.reset()
-        functions.enter(functions.plain)
-        del plain, everything, tuned, same, models, ways
+        unkernelize(model)
+        del model, models, ways, each, call, prepare
         gc.collect()
         torch.cuda.empty_cache()
     return rows
+
+
+def page(rows: list[dict[str, Any]], machine: str) -> str:
+    """The table for the docs: each call, how many times as fast it is with all kernels, and after `autotune`."""
+    names = list(dict.fromkeys((row["compiled"], row["case"]) for row in rows))
+    found = {(row["family"], row["compiled"], row["case"]): row for row in rows}
+    lines = [
+        f"| family | {' | '.join(f'{case}, compiled' if compiled else case for compiled, case in names)} | autotune |",
+        f"|---{'|---' * len(names)}|---|",
+    ]
+    for family in dict.fromkeys(row["family"] for row in rows):
+        cells = [_cell(found.get((family, *name))) for name in names]
+        seconds = {row["autotune"] for row in rows if row["family"] == family}
+        lines.append(f"| {family} | {' | '.join(cells)} | {min(seconds):.0f} to {max(seconds):.0f} s |")
+    every = [row["ratio_same"] for row in rows]
+    tuned = [row["ratio_tuned"] for row in rows]
+    return (
+        f"{datetime.date.today()}, {machine}, Torch {torch.__version__}. Times as fast as the plain model: with all "
+        f"kernels / after `autotune`. The plain model measured twice differs by {min(every):.2f} to {max(every):.2f}; "
+        f"after `autotune`, {min(tuned):.2f} to {max(tuned):.2f}.\n\n" + "\n".join(lines) + "\n"
+    )
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "–"
+    return " / ".join(_result(row, way) for way in ("all", "tuned"))
+
+
+def _result(row: dict[str, Any], way: str) -> str:
+    if f"ratio_{way}" not in row:
+        return "fails"
+    return f"{row[f'ratio_{way}']:.2f}" + (" **wrong**" if row[f"apart_{way}"] > MOST_APART else "")
 
 
 def main() -> None:
@@ -343,6 +362,7 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--output", type=Path, help="the table, for docs/benchmarks.md")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further family after this time")
     options = parser.parse_args()
     began = time.perf_counter()
@@ -359,12 +379,11 @@ def main() -> None:
             if options.json:
                 options.json.write_text(json.dumps(rows, indent=1))
     name = torch.cuda.get_device_name() if options.device == "cuda" else options.device
-    print(f"{datetime.date.today()}, {name}, Torch {torch.__version__}")
-    for row in rows:
-        speeds = {way: f"{row[f'ratio_{way}']:.2f}" if way in row else "fails" for way in ("all", "tuned", "same")}
-        differences = {way: f"{row.get(f'apart_{way}', -1):.2g}" for way in ("all", "tuned")}
-        print(row["family"], row["case"], "times as fast:", speeds, "apart:", differences, f"{row['autotune']:.0f} s")
+    text = page(rows, name)
+    print(text)
+    if options.output:
+        options.output.write_text(text)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

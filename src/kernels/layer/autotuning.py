@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,15 @@ from kernels.layer.mapping import KernelMapping, SupportsItems
 from kernels.layer.marked import ModelModules
 from kernels.layer.measure import DEFAULT_TOLERANCE, Contender, Measured, measure
 from kernels.layer.mode import KernelizeFallback, Mode
-from kernels.layer.observe import LayerCall, tensors_of
+from kernels.layer.observe import LayerCall, eager, tensors_of
 from kernels.layer.plan import NO_CANDIDATE, LayerRequest, plan_layers
 from kernels.layer.report import check_model, folded_path
-from kernels.layer.runs import ModelCall, same_outcome
+from kernels.layer.runs import ModelCall, Outcome, is_compiled, same_outcome
 from kernels.layer.swap import install, kept_forwards, restore
 from kernels.layer.timing import Seconds, calls_side_by_side, summary
 from kernels.layer.tuned import Segment, TunedLayer, facts_of, identity_of, tuned_decision, write_tuned
 from kernels.support.distributed import gathered
-from kernels.support.formatting import wrong_type
+from kernels.support.formatting import error_on_one_line, wrong_type
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
@@ -183,10 +184,14 @@ class _Tuning:
         self.mode = request.modes[0]
         self.calls = [ModelCall(model, call, self.mode) for call in calls]
         self.found = found
-        self.compiled = Mode.TORCH_COMPILE in self.mode or _is_compiled(model)
+        self.compiled = Mode.TORCH_COMPILE in self.mode or is_compiled(model)
         self.kinds: list[_Kind] = []
         self.reached: list[set[tuple[int, int]]] = []
         self.dropped: dict[tuple[int, int], str] = {}
+        #: The calls that capture a device graph.
+        self.captured: set[int] = set()
+        #: What the last call that was run whole gives with the own forwards, and with those rounded otherwise.
+        self.outcomes: tuple[int, Outcome, Outcome] | None = None
 
     def run(self) -> AutotuneReport:
         modules = self._find_kinds()
@@ -194,7 +199,7 @@ class _Tuning:
             for module in modules:
                 restore(module)
             for number, call in enumerate(self.calls):
-                self._measure(call)
+                self._measure(number, call)
                 advance(f"call {number + 1}")
             choice: _Choice = {}
             for number, call in enumerate(self.calls):
@@ -236,68 +241,62 @@ class _Tuning:
         self.kind_of = {id(module): number for number, kind in enumerate(self.kinds) for module in kind.modules}
         return [module for kind in self.kinds for module in kind.modules]
 
-    def _measure(self, call: ModelCall) -> None:
+    def _measure(self, number: int, call: ModelCall) -> None:
         """Run a call with the own forwards, and measure each kind at the first call of each size."""
         busy = False
         reached: set[tuple[int, int]] = set()
-        graphs = False
 
         def see(seen: LayerCall) -> Any:
-            nonlocal busy, graphs
+            nonlocal busy
+            if not busy and _captures():
+                self.captured.add(number)
             if busy or _captures():
-                graphs = graphs or not busy
                 return seen.own(*seen.args, **seen.kwargs)
-            number = self.kind_of[id(seen.module)]
-            kind = self.kinds[number]
+            place = self.kind_of[id(seen.module)]
+            kind = self.kinds[place]
             found = tensors_of((seen.args, seen.kwargs))
             if not found:
                 return seen.own(*seen.args, **seen.kwargs)
-            tensor, place = _first_tensor(seen) or (found[0], None)
-            kind.argument = place
+            tensor, kind.argument = _first_tensor(seen) or (found[0], None)
             size = tensor.numel()
             if size in kind.sizes:
-                kind.sizes[size].layers += (number, size) in reached
-                reached.add((number, size))
+                kind.sizes[size].layers += (place, size) in reached
             else:
-                reached.add((number, size))
                 busy = True
                 try:
                     kernels = [each.function for each in kind.decisions]
-                    measured = measure(seen, kernels, self.tolerance, compiled=self.compiled, graph=graphs)
+                    measured = measure(seen, kernels, self.tolerance, compiled=self.compiled)
                 finally:
                     busy = False
-                kind.sizes[size] = _Size(
-                    _label(tensor), size // max(1, tensor.shape[-1] if tensor.ndim else 1), measured
-                )
+                rows = size // max(1, tensor.shape[-1] if tensor.ndim else 1)
+                kind.sizes[size] = _Size(_label(tensor), rows, measured)
+            reached.add((place, size))
             return seen.own(*seen.args, **seen.kwargs)
 
         call.watch([module for kind in self.kinds for module in kind.modules], see)
         self.reached.append(reached)
         # The first rank's times count for all, and a kernel that is wrong on one rank is wrong.
         ranks = gathered([{size: each.measured for size, each in kind.sizes.items()} for kind in self.kinds])
-        for number, kind in enumerate(self.kinds):
+        for place, kind in enumerate(self.kinds):
             for size, each in kind.sizes.items():
-                known = [rank[number][size] for rank in ranks if number < len(rank) and size in rank[number]]
+                known = [rank[place][size] for rank in ranks if place < len(rank) and size in rank[place]]
                 kind.sizes[size].measured = _agreed(known) if known else each.measured
 
     def _settle(self, number: int, call: ModelCall, choice: _Choice) -> None:
         """Choose for the sizes of a call: what by itself is faster, if the whole call is not slower for it."""
         entries = sorted(self.reached[number] - choice.keys())
         fixed = {entry: choice[entry] for entry in self.reached[number] & choice.keys()}
-        ways: list[_Choice] = []
-        for alone in (False, True):
-            ways.append({entry: self._size(entry).fastest(alone) for entry in entries})
-        if not self.compiled:
-            ways.append({entry: next(iter(self._size(entry).right()), None) for entry in entries})
-        distinct = [
-            way
-            for place, way in enumerate(ways)
-            if way not in ways[:place] and any(v is not None for v in way.values())
-        ]
         best: _Choice = dict.fromkeys(entries)
-        if distinct or any(value is not None for value in fixed.values()):
-            right = [way for way in distinct if self._right(number, call, {**fixed, **way})]
-            best = self._fastest(number, call, fixed, right or [self._largest_right(number, call, fixed, distinct)])
+        ways = [{entry: self._size(entry).fastest(alone) for entry in entries} for alone in (True, False)]
+        if number in self.captured:  # its time is that of the capture: the device's share of each layer decides
+            ways.pop()
+        elif not self.compiled:
+            ways.append({entry: next(iter(self._size(entry).right()), None) for entry in entries})
+        ways = [way for place, way in enumerate(ways) if way not in ways[:place] and way != best]
+        if ways or any(value is not None for value in fixed.values()):
+            right = [way for way in ways if self.compiled or self._right(number, call, {**fixed, **way})]
+            right = right or [self._largest_right(number, call, fixed, ways)]
+            best = right[0] if number in self.captured else self._fastest(number, call, fixed, right)
         choice.update(best)
 
     def _largest_right(self, number: int, call: ModelCall, fixed: _Choice, ways: list[_Choice]) -> _Choice:
@@ -328,20 +327,20 @@ class _Tuning:
                 right = same_outcome(outcome, plain, blurred, self.tolerance) is None
         return all(gathered(right))
 
-    def _plain(self, number: int, call: ModelCall) -> tuple[Any, Any]:
-        if getattr(self, "_plain_of", None) != number:
-            with self._installed({}):
-                plain = call.outcome()
-                blurred = call.blurred([module for kind in self.kinds for module in kind.modules])
-            self._plain_of, self._outcomes = number, (plain, blurred)
-        return self._outcomes
+    def _plain(self, number: int, call: ModelCall) -> tuple[Outcome, Outcome]:
+        """What a call gives with the own forwards, and with those rounded otherwise."""
+        if self.outcomes is None or self.outcomes[0] != number:
+            with self._installed({}), eager() if self.compiled else nullcontext():
+                every = [module for kind in self.kinds for module in kind.modules]
+                self.outcomes = number, call.outcome(), call.blurred(every)
+        return self.outcomes[1:]
 
     def _fastest(self, number: int, call: ModelCall, fixed: _Choice, ways: list[_Choice]) -> _Choice:
         """The way in which a call is fastest; kinds go back to their own forward until it is not slower than before."""
         entries = [entry for entry in self.reached[number] if entry not in fixed]
         nothing: _Choice = dict.fromkeys(entries)
         while ways:
-            before, *times = self._times(call, [{}, *({**fixed, **way} for way in ways)])
+            before, *times = self._times(number, call, [{}, *({**fixed, **way} for way in ways)])
             ratios = [timing.ratio(each, before) for each in times]
             good = [(each.median, place) for place, each in enumerate(ratios) if _is_fast_enough(each)]
             if good:
@@ -361,22 +360,47 @@ class _Tuning:
                 self.dropped[entry] = "the whole call is not faster with it"
         return less
 
-    def _times(self, call: ModelCall, choices: Sequence[_Choice]) -> list[list[float]]:
-        """The measurements of a whole call with each choice, side by side."""
+    def _times(self, number: int, call: ModelCall, choices: Sequence[_Choice]) -> list[list[float]]:
+        """The measurements of a whole call with each choice, side by side; infinite with one whose results differ."""
         with call.timed(), kept_forwards([module for kind in self.kinds for module in kind.modules]):
-            prepared = [partial(self._prepare, choice) for choice in choices]
-            seconds = []
-            for prepare in prepared:
-                prepare()
-                call.ready()()  # compiles what a first call compiles
-                run = call.ready()
-                began = timing.clock()
-                run()
-                seconds.append(timing.clock() - began)
-            slowest = max(gathered(max(seconds)))
-            samples = calls_side_by_side([call.ready] * len(choices), prepared, slowest)
+            samples = self._times_compiled(number, call, choices) if self.compiled else self._in_turn(call, choices)
         first: list[list[float]] = gathered(samples)[0]
         return first
+
+    def _in_turn(self, call: ModelCall, choices: Sequence[_Choice]) -> list[list[float]]:
+        prepared = [partial(self._install, choice) for choice in choices]
+        slowest = 0.0
+        for prepare in prepared:
+            prepare()
+            slowest = max(slowest, _seconds(call))
+        return calls_side_by_side([call.ready] * len(choices), prepared, max(gathered(slowest)))
+
+    def _times_compiled(self, number: int, call: ModelCall, choices: Sequence[_Choice]) -> list[list[float]]:
+        """One after the other, since each has to be compiled; what is compiled is compared, too."""
+        import torch
+
+        blurred = self._plain(number, call)[1]
+        found: list[list[float]] = []
+        plain: Outcome | None = None
+        seconds = 0.0
+        for choice in choices:
+            torch.compiler.reset()  # what was compiled has the other forwards in it
+            self._install(choice)
+            try:
+                outcome = call.outcome()
+                fault = None if plain is None else same_outcome(outcome, plain, blurred, self.tolerance)
+            except Exception as error:
+                if plain is None:
+                    raise
+                fault = error_on_one_line(error)
+            if any(gathered(fault is not None)):
+                found.append([math.inf] * len(found[0]))
+                continue
+            plain = plain or outcome
+            seconds = seconds or max(gathered(_seconds(call)))
+            found += calls_side_by_side([call.ready], [_nothing], seconds)
+        torch.compiler.reset()
+        return found
 
     def _confirm(self, choice: _Choice) -> list[TunedCall]:
         """Run each call with all that was chosen: none is slower than before, or its kinds go back."""
@@ -385,31 +409,24 @@ class _Tuning:
             while True:
                 mine = {entry: choice.get(entry) for entry in self.reached[number]}
                 if all(value is None for value in mine.values()):
-                    [before] = self._times(call, [{}])
+                    [before] = self._times(number, call, [{}])
                     plain = summary(before)
                     found.append(TunedCall(plain.median, plain.median, plain.noise))
                     break
-                before, after = self._times(call, [{}, mine])
+                before, after = self._times(number, call, [{}, mine])
                 taken = timing.ratio(after, before)
-                if _is_fast_enough(taken) and self._right(number, call, mine):
+                fast = number in self.captured or _is_fast_enough(taken)
+                if fast and (self.compiled or self._right(number, call, mine)):
                     plain = summary(before)
                     found.append(TunedCall(plain.median, plain.median * taken.median, plain.noise))
                     break
                 choice.update(self._without_least(mine))
         return found
 
-    def _prepare(self, choice: _Choice) -> None:
-        """Install a choice to measure it."""
-        if self.compiled:
-            import torch
-
-            torch.compiler.reset()  # what was compiled has the other forwards in it
-        self._install(choice)
-
     @contextmanager
     def _installed(self, choice: _Choice) -> Iterator[None]:
         with kept_forwards([module for kind in self.kinds for module in kind.modules]):
-            self._prepare(choice)
+            self._install(choice)
             yield
 
     def _install(self, choice: _Choice) -> None:
@@ -564,8 +581,18 @@ def _captures() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-def _is_compiled(model: nn.Module) -> bool:
-    return any(hasattr(each, "_orig_mod") or each._compiled_call_impl is not None for each in model.modules())
+def _seconds(call: ModelCall) -> float:
+    """About how long a call takes, after those that compile, tune or capture."""
+    for _ in range(2):
+        call.ready()()
+    run = call.ready()
+    began = timing.clock()
+    run()
+    return timing.clock() - began
+
+
+def _nothing() -> None:
+    pass
 
 
 @contextmanager

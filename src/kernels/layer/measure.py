@@ -84,7 +84,7 @@ class _Ran(NamedTuple):
 
 
 def measure(
-    call: LayerCall, kernels: Sequence[Callable[..., Any] | None], tolerance: float, *, compiled: bool, graph: bool
+    call: LayerCall, kernels: Sequence[Callable[..., Any] | None], tolerance: float, *, compiled: bool
 ) -> Measured:
     """Compare kernels with a layer's own forward on the arguments of a call, and time those that are right.
 
@@ -93,7 +93,6 @@ def measure(
         kernels: The forwards of kernels, not bound; None for one that is not asked.
         tolerance: How many times further than the own forward a kernel may be from the result in a wider type.
         compiled: Whether the model is compiled: then each is compiled by itself before it is timed.
-        graph: Whether the model runs as a device graph, so that the device's share alone counts.
     """
     import torch
 
@@ -120,7 +119,7 @@ def measure(
             if changed():
                 fault = "the kernel writes into the layer's parameters"
         found.append(Contender(fault=fault, difference=difference))
-    return _timed(call, kernels, found, needs_gradient, compiled=compiled, graph=graph)
+    return _timed(call, kernels, found, needs_gradient, compiled=compiled)
 
 
 def _run(call: LayerCall, forward: Callable[..., Any], needs_gradient: bool, seeds: Tensors) -> _Ran:
@@ -334,7 +333,6 @@ def _timed(
     needs_gradient: bool,
     *,
     compiled: bool,
-    graph: bool,
 ) -> Measured:
     """Time the own forward and the kernels that are right."""
     import torch
@@ -363,7 +361,7 @@ def _timed(
     whole: list[Seconds] | None = None
     alone: list[Seconds] | None = None
     with preserved(call.module):
-        if not (compiled or graph) or not is_accelerator(device):
+        if not compiled or not is_accelerator(device):
             whole = side_by_side(calls, device, device_alone=False)
         if is_accelerator(device):
             alone = side_by_side(calls, device, device_alone=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["ModelCall", "Outcome", "kept_gradients", "same_outcome"]
+__all__ = ["ModelCall", "Outcome", "is_compiled", "same_outcome"]
 
 
 class Outcome:
@@ -44,6 +44,7 @@ class ModelCall:
     def __init__(self, model: nn.Module, call: Any, mode: Mode) -> None:
         self._model = model
         self._backward = Mode.TRAINING in mode
+        self._compiles = Mode.TORCH_COMPILE in mode and not is_compiled(model)
         self._function: Callable[[], Any] | None = None
         self._given: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
         if isinstance(call, Mapping):
@@ -81,7 +82,7 @@ class ModelCall:
         import torch
 
         model = self._model
-        with preserved(model), kept_gradients(model), _undone_steps(model) as gradients:
+        with self._running() as gradients:
             result = self.ready()()
             if not gradients:
                 gradients += [parameter.grad for parameter in model.parameters()]
@@ -106,8 +107,26 @@ class ModelCall:
     @contextmanager
     def timed(self) -> Iterator[None]:
         """A block in which it is run to be measured."""
-        with preserved(self._model), kept_gradients(self._model), _undone_steps(self._model):
+        with self._running():
             yield
+
+    @contextmanager
+    def _running(self) -> Iterator[list[torch.Tensor | None]]:
+        """A block in which the model runs as it will be used, and of which nothing stays."""
+        model = self._model
+        with preserved(model), _kept_gradients(model), _undone_steps(model) as gradients:
+            if self._compiles:
+                model.compile()
+            try:
+                yield gradients
+            finally:
+                if self._compiles:
+                    del model._compiled_call_impl  # the class's says that it is not compiled
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether a model or a module in it is compiled."""
+    return any(hasattr(each, "_orig_mod") or each._compiled_call_impl is not None for each in model.modules())
 
 
 def same_outcome(one: Outcome, plain: Outcome, blurred: Outcome, tolerance: float) -> str | None:
@@ -146,7 +165,7 @@ def same_outcome(one: Outcome, plain: Outcome, blurred: Outcome, tolerance: floa
 
 
 @contextmanager
-def kept_gradients(model: nn.Module) -> Iterator[None]:
+def _kept_gradients(model: nn.Module) -> Iterator[None]:
     """Run a block without the gradients that a model has, and give them back."""
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
     for parameter, _ in before:
