@@ -423,3 +423,21 @@ def test_ranks_of_a_job_agree(tmp_path: Path) -> None:
     ]
     printed = [rank.communicate(timeout=300)[0].strip() for rank in ranks]
     assert printed == ["[True, True]", "[True, True]"]
+
+
+def test_a_model_that_will_be_compiled_is_compiled_for_the_whole_calls_alone() -> None:
+    model, x, compiled = Model().eval(), torch.rand(4, 16), set()
+
+    def call() -> Any:
+        compiled.add(model._compiled_call_impl is not None)
+        return model(x)
+
+    with torch.compiler.set_stance("force_eager"):
+        report = autotune(
+            model, call, mapping={"Norm": {"cpu": layer(fast, can_torch_compile=True)}}, by_class={"Norm": "Norm"},
+            mode=Mode.INFERENCE | Mode.TORCH_COMPILE,
+        )  # fmt: skip
+    assert [row.chosen for row in report.rows] == [True]
+    assert compiled == {True}
+    assert model._compiled_call_impl is None
+    assert "_compiled_call_impl" not in model.__dict__

@@ -115,12 +115,13 @@ class ModelCall:
         """A block in which the model runs as it will be used, and of which nothing stays."""
         model = self._model
         with preserved(model), _kept_gradients(model), _undone_steps(model) as gradients:
-            if self._compiles:
+            compiles = self._compiles and not is_compiled(model)  # a block may be in another
+            if compiles:
                 model.compile()
             try:
                 yield gradients
             finally:
-                if self._compiles:
+                if compiles:
                     del model._compiled_call_impl  # the class's says that it is not compiled
 
 

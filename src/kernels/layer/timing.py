@@ -18,7 +18,7 @@ __all__ = ["Seconds", "calls_side_by_side", "clock", "is_accelerator", "ratio", 
 #: How often each contender is measured, in turn with the others.
 _ROUNDS = 7
 #: How often a whole call is, at most.
-_CALL_ROUNDS = 25
+_CALL_ROUNDS = 40
 #: For how long one measurement runs, about, in seconds.
 _BLOCK = 0.003
 #: How often a call is repeated in a measurement, at most: a device's queue holds some thousand launches.
@@ -69,7 +69,7 @@ def calls_side_by_side(
         The measurements of each call, in seconds, in the same order of rounds.
     """
     repeats = max(1, min(10, int(0.02 / max(seconds, 1e-6))))
-    rounds = max(3, min(_CALL_ROUNDS, int(2.0 / max(seconds * repeats * len(calls), 1e-6))))
+    rounds = max(3, min(_CALL_ROUNDS, int(3.0 / max(seconds * repeats * len(calls), 1e-6))))
     found: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
         for place, (make, prepare) in enumerate(zip(calls, before, strict=True)):
@@ -79,9 +79,16 @@ def calls_side_by_side(
 
 
 def ratio(samples: Sequence[float], before: Sequence[float]) -> Seconds:
-    """How long a call takes by what it took before: the median of the ratios of each round, and how sure it is."""
-    found = summary([one / other for one, other in zip(samples, before, strict=True)])
-    return Seconds(found.median, found.noise / math.sqrt(len(samples)))
+    """How long a call takes by what it took before, and how sure that is.
+
+    The ratio is that of the lower quartiles: what else a host does makes a call slower, never faster.
+    """
+    each = summary([one / other for one, other in zip(samples, before, strict=True)])
+    return Seconds(_low(samples) / _low(before), each.noise / math.sqrt(len(samples)))
+
+
+def _low(samples: Sequence[float]) -> float:
+    return sorted(samples)[len(samples) // 4]
 
 
 def is_accelerator(device: torch.device) -> bool:
