@@ -313,7 +313,7 @@ def mapping(scene: Scene) -> None:
 
 
 def layer(scene: Scene) -> None:
-    from kernels.layer.validate import check_layer
+    from kernels.layer.fits import check_layer
 
     classes: dict[str, Any] = {}
     exec(LAYERS, {"__name__": "layers"}, classes)

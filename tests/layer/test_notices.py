@@ -58,17 +58,17 @@ def test_a_name_that_is_a_class_s_says_how_to_use_it() -> None:
     assert notes(nn.Sequential(nn.SiLU(), Norm())) == ()
 
 
-def test_of_registered_names_only_a_likely_misspelling_is_mentioned() -> None:
-    # As a library registers them: for all its models.
-    register_kernel_mapping(dict.fromkeys(["Attention", "GatedMLP", "NormGated", "scales"], NORM))
-    assert notes(Model()) == (
-        "The mapping has 'scales', but no layer of this model has this name. Did you mean 'scale'?",
-    )
-    # A library has mapped the right name for other devices, the user the wrong one for this device.
-    register_kernel_mapping({"Norm": ON_GPUS, "Norms": NORM}, inherit_mapping=False)
-    assert [note.split("'")[1::2] for note in notes(Model())] == [["Norms", "Norm"]]
-    register_kernel_mapping({"Act": ACT, "act": ACT, "Norm": NORM, "Norms": NORM, "scale": NORM}, inherit_mapping=False)
-    assert notes(nn.Sequential(Norm())) == ()
+def test_registered_names_are_not_mentioned() -> None:
+    # A library registers them for all its models.
+    register_kernel_mapping(dict.fromkeys(["Attention", "NormGated", "scales"], NORM))
+    assert notes(Model()) == ()
+
+
+def test_of_many_names_the_first_are_mentioned() -> None:
+    names = ["Nrom", *(f"z{index:03d}" for index in range(100))]
+    found = notes(Model(), mapping=dict.fromkeys(names, NORM))
+    assert (len(found), found[0]) == (21, MISSPELT)
+    assert found[-1] == "The mapping has 81 more names that no layer of this model has."
 
 
 def test_the_notes_are_those_of_the_last_call() -> None:
@@ -141,38 +141,19 @@ def warnings(log: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in log.records if each.levelname == "WARNING"]
 
 
-class ScaledNorm(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x
-
-
 def test_a_mapping_for_this_call_that_names_no_layer_is_a_warning(log: pytest.LogCaptureFixture) -> None:
     kernelize(Model(), {"Nrom": NORM}, mode=Mode.INFERENCE)
     assert warnings(log)[-1] == f"The mapping given to `kernelize` does nothing. {MISSPELT}"
     log.clear()
-    model = nn.Sequential(nn.Linear(1, 1), nn.SiLU(), ScaledNorm())
+    model = nn.Sequential(nn.Linear(1, 1), nn.SiLU())
     kernelize(model, {"SiLU": ACT}, mode=Mode.INFERENCE)
     [warning] = warnings(log)
     assert "does nothing" in warning
     assert "by_class={'SiLU': 'SiLU'} names its layers." in warning
     log.clear()
-    kernelize(model, {"ScaleNorm": NORM}, mode=Mode.INFERENCE)
-    [warning] = warnings(log)
-    assert warning.endswith(
-        "If the class 'ScaledNorm' is meant, by_class={'ScaledNorm': 'ScaleNorm'} names its layers, and compare_layers "
-        "compares the results."
-    )
-    log.clear()
     kernelize(model, dict.fromkeys(["Aa", "Bb", "Cc", "Dd"], NORM), mode=Mode.INFERENCE)
     [warning] = warnings(log)
-    assert warning.endswith("'Cc', but no layer of this model has this name. 1 more of its names are no layer's.")
-
-
-def test_a_class_of_torch_with_a_similar_name_is_not_proposed() -> None:
-    model = nn.Sequential(nn.Linear(1, 1), nn.LayerNorm(1))
-    assert notes(model, mapping={"RMSNorm": NORM}, device="cpu") == (
-        "The mapping has 'RMSNorm', but no layer of this model has this name.",
-    )
+    assert warning.endswith("'Cc', but no layer of this model has this name.")
 
 
 def test_other_mappings_without_a_layer_are_no_warning(log: pytest.LogCaptureFixture) -> None:
@@ -187,13 +168,9 @@ def test_other_mappings_without_a_layer_are_no_warning(log: pytest.LogCaptureFix
     assert warnings(log) == []
 
 
-@pytest.mark.parametrize("registered", [False, True])
-def test_a_name_in_by_class_is_not_offered_as_the_right_one(log: pytest.LogCaptureFixture, registered: bool) -> None:
-    if registered:
-        register_kernel_mapping({"RMSNorm": NORM})
-    given = None if registered else {"RMSNorm": NORM}
-    model = nn.Sequential(ScaledNorm())
-    [note] = notes(model, mapping=given, device="cpu", by_class={"ScaledNorm": "RMSNrom"})
-    assert note.endswith("Did you mean by_class={'ScaledNorm': 'RMSNorm'}, not 'RMSNrom'?")
+def test_a_name_in_by_class_is_not_offered_as_the_right_one(log: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.SiLU())
+    [note] = notes(model, mapping={"SiLU": ACT}, device="cpu", by_class={"SiLU": "SilU"})
+    assert note == "The mapping has 'SiLU', but no layer of this model has this name."
     [warning] = warnings(log)
-    assert warning.endswith("Did you mean 'RMSNorm'?")
+    assert warning.endswith("Did you mean 'SiLU'?")

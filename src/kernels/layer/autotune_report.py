@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from kernels.errors import MissingPythonDependency
 from kernels.support.html_table import html_table
-from kernels.support.text import one_line
+from kernels.support.text_table import text_table
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ class AutotuneReport(Struct, frozen=True):
     def __str__(self) -> str:
         if not self.rows:
             return self._title
-        return "\n".join([self._title, *_table([_HEADINGS, *self._cells()]), *_table([_CALL_HEADINGS, *self._calls()])])
+        tables = text_table(_HEADINGS, self._cells()) + text_table(_CALL_HEADINGS, self._calls())
+        return "\n".join([self._title, *tables])
 
     @property
     def _title(self) -> str:
@@ -202,9 +203,3 @@ def _time(seconds: float | None) -> str:
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds * 1e6:.3g} µs"
-
-
-def _table(lines: list[tuple[str, ...]]) -> list[str]:
-    lines = [tuple(map(one_line, line)) for line in lines]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,10 @@ from kernels.layer.observe import (
     watched,
 )
 from kernels.layer.report import check_model, folded_path
-from kernels.layer.swap import decision_of, kernel_slot
+from kernels.layer.swap import decision_of
 from kernels.support.formatting import error_on_one_line, wrong_type
 from kernels.support.html_table import html_table
-from kernels.support.text import one_line
+from kernels.support.text_table import text_table
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
@@ -110,13 +110,7 @@ class LayerComparison:
         printer.text(str(self))  # IPython's plain text
 
     def __str__(self) -> str:
-        if not self.rows:
-            return self._title
-        lines = [_HEADINGS, *(tuple(map(one_line, cells)) for cells in self._cells())]
-        whole = [cells for cells in lines if len(cells) == len(_HEADINGS)]
-        widths = [max(len(cells[column]) for cells in whole) for column in range(len(_HEADINGS))]
-        rows = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=False)) for cells in lines]
-        return "\n".join([self._title, *(row.rstrip() for row in rows)])
+        return "\n".join([self._title, *(text_table(_HEADINGS, self._cells()) if self.rows else ())])
 
     @property
     def _title(self) -> str:
@@ -185,11 +179,10 @@ def compare_layers(model: nn.Module, /, *inputs: Any, **named: Any) -> LayerComp
     found: dict[int, _Compared] = {}
     for path, module, *_ in find_marked(model):
         decision = decision_of(module)
-        slot = kernel_slot(module)
-        if decision is not None and slot is not None and id(module) not in found:
+        if decision is not None and decision.function is not None and id(module) not in found:
             kernel = MethodType(wrapped_kernel(_of_state(decision, module)), module)
-            found[id(module)] = _Compared(ComparedLayer(path, decision.layer, decision.kernel or "-"), kernel)
-    modules = [module for _, module, *_ in find_marked(model) if id(module) in found]
+            found[id(module)] = _Compared(path, decision, kernel)
+    modules: list[Any] = [each.kernel.__self__ for each in found.values()]
     with torch.no_grad(), eager(), preserved(model), watched(modules, lambda call: found[id(call.module)].call(call)):
         if found:
             model(*inputs, **named)
@@ -207,64 +200,52 @@ def _of_state(decision: LayerDecision, module: nn.Module) -> Callable[..., Any]:
 class _Compared:
     """A layer whose kernel runs on copies of the arguments first, and then its own forward."""
 
-    layer: ComparedLayer
-    kernel: Callable[..., Any]
+    path: str
+    decision: LayerDecision
+    kernel: MethodType
+    calls: int = 0
+    difference: float = 0.0
+    largest: float = 0.0
+    fault: str | None = None
 
     def call(self, call: LayerCall) -> Any:
-        layer = self.layer
-        self.layer = replace(layer, calls=layer.calls + 1)
+        self.calls += 1
+        fault: str | None = None
         try:
             args, kwargs = copied((call.args, call.kwargs))
         except Exception as error:  # noqa: BLE001 - an argument of any type
-            self._fault(f"its arguments cannot be copied: {error_on_one_line(error)}")
-            return call.own(*call.args, **call.kwargs)
-        result: Any = None
-        fault: str | None = None
-        try:
-            with preserved(call.module):
-                result = self.kernel(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - the code of a kernel
-            fault = f"the kernel failed: {error_on_one_line(error)}"
-        expected = call.own(*call.args, **call.kwargs)
-        if fault is not None:
-            self._fault(fault)
+            fault = f"its arguments cannot be copied: {error_on_one_line(error)}"
         else:
-            self._compare((result, args, kwargs), (expected, call.args, call.kwargs))
+            try:
+                with preserved(call.module):
+                    result = self.kernel(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - the code of a kernel
+                fault = f"the kernel failed: {error_on_one_line(error)}"
+        expected = call.own(*call.args, **call.kwargs)
+        if fault is None:
+            try:
+                self._compare((result, args, kwargs), (expected, call.args, call.kwargs))
+            except OtherStructure as error:
+                fault = str(error)
+            except Exception as error:  # noqa: BLE001 - tensors of any kind, and objects of any type
+                fault = f"its results cannot be compared: {error_on_one_line(error)}"
+        self.fault = self.fault or fault
         return expected
 
     def _compare(self, kernel: tuple[Any, Any, Any], own: tuple[Any, Any, Any]) -> None:
         """Compare two calls, each its result with its arguments after it: an argument may be changed in place."""
-        try:
-            results = pairs(kernel[0], own[0], _values(own[1:]))
-            left, others = tensors_of(kernel[1:]), tensors_of(own[1:])
-            if len(left) != len(others):
-                raise OtherStructure(
-                    f"the kernel leaves {len(left)} tensors in its arguments in place of {len(others)}"
-                )
-            changed = [pair for one, other in zip(left, others, strict=True) for pair in pairs(one, other)]
-            difference = max(map(largest_difference, (*results, *changed)), default=0.0)
-            largest = max((largest_value(pair.own) for pair in results), default=0.0)
-        except OtherStructure as error:
-            self._fault(str(error))
-        except Exception as error:  # noqa: BLE001 - tensors of any kind, and objects of any type
-            self._fault(f"its results cannot be compared: {error_on_one_line(error)}")
-        else:
-            before = self.layer.difference
-            difference = difference if before is None else max(before, difference)
-            self.layer = replace(
-                self.layer,
-                difference=None if before is None else difference,
-                largest=max(self.layer.largest, largest),
-            )
+        from torch.utils._pytree import tree_leaves
 
-    def _fault(self, fault: str) -> None:
-        self.layer = replace(self.layer, difference=None, fault=self.layer.fault or fault)
+        results = pairs(kernel[0], own[0], tree_leaves(own[1:]))
+        left, others = tensors_of(kernel[1:]), tensors_of(own[1:])
+        if len(left) != len(others):
+            raise OtherStructure(f"the kernel leaves {len(left)} tensors in its arguments in place of {len(others)}")
+        changed = [pair for one, other in zip(left, others, strict=True) for pair in pairs(one, other)]
+        self.difference = max([self.difference, *map(largest_difference, (*results, *changed))])
+        self.largest = max([self.largest, *(largest_value(pair.own) for pair in results)])
 
     def row(self) -> ComparedLayer:
-        return self.layer
-
-
-def _values(arguments: tuple[Any, Any]) -> list[Any]:
-    from torch.utils._pytree import tree_leaves
-
-    return tree_leaves(arguments)
+        decision, difference = self.decision, None if self.fault else self.difference
+        return ComparedLayer(
+            self.path, decision.layer, decision.kernel or "-", self.calls, difference, self.largest, self.fault
+        )

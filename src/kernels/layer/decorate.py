@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kernels.errors import RequestError
-from kernels.layer.contract import remember_forward
+from kernels.layer.fits import remember_forward
 from kernels.layer.function import wrap_function
 from kernels.support.formatting import wrong_type
 from kernels.tracebacks import public

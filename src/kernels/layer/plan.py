@@ -10,10 +10,19 @@ from msgspec.structs import replace
 
 from kernels import settings
 from kernels.errors import MappingError, RequestError
-from kernels.layer.contract import class_fault, lacking_attributes, module_fault, replaceable_methods
 from kernels.layer.decision import Chosen, LayerDecision, LayerState
 from kernels.layer.decorate import always, layer_name_of
 from kernels.layer.device import ModuleDevice, of_tensor, probed_once
+from kernels.layer.fits import (
+    check_layer,
+    check_registered_mode,
+    class_fault,
+    lacking_attributes,
+    module_fault,
+    other_parameters,
+    replaceable_methods,
+    unsupported,
+)
 from kernels.layer.forwards import by_training, unless_gradient
 from kernels.layer.function import is_function, is_function_class
 from kernels.layer.loading import LayerLoad, described, load_key, load_layers, origin_of
@@ -22,7 +31,6 @@ from kernels.layer.marked import ModelModules
 from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.notices import mention_devices
 from kernels.layer.swap import FORWARDS, own_forward
-from kernels.layer.validate import check_layer, check_registered_mode, other_parameters, unsupported
 from kernels.support.formatting import did_you_mean, format_names
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -166,7 +174,7 @@ class _Groups:
             if is_function_class(cls):
                 self._add_function(module, names[cls], modules.paths[number], modules.function_state(number))
                 continue
-            condition, replaceable = rules[cls]
+            condition, methods, replaceable = rules[cls]
             state = modules.state(number)
             kept = self._kept(cls, names[cls], condition, module)
             group = self.found.get((cls, state, kept))
@@ -175,16 +183,17 @@ class _Groups:
                 if kept is None:
                     group.kinds.append(self._kind(cls, names[cls], state.device, modules.paths[number]))
             if kept is None and not replaceable.isdisjoint(module.__dict__):
-                fault = module_fault(module, own_forward(module))
+                fault = module_fault(module, own_forward(module), methods)
                 if fault is not None:
                     group.faults[len(group.modules)] = fault
             group.modules.append(module)
             group.paths.append(modules.paths[number])
 
-    def _rules(self, cls: type) -> tuple[Callable[[Any], bool], frozenset[str]]:
-        """The condition of a class, and what may be replaced on one module of it."""
+    def _rules(self, cls: type) -> tuple[Callable[[Any], bool], Sequence[str], frozenset[str]]:
+        """The condition of a class, the methods that its forward uses, and what may be replaced on one module of it."""
         condition = always if self._disabled else getattr(cls, "kernel_condition", always)
-        return condition, frozenset([*FORWARDS, *replaceable_methods(cls)])
+        methods = replaceable_methods(cls)
+        return condition, methods, frozenset([*FORWARDS, *methods])
 
     def _kept(self, cls: type, name: str, condition: Callable[[Any], bool], module: nn.Module) -> str | None:
         """Why no kernel is looked for."""
@@ -206,7 +215,7 @@ class _Groups:
             group = self.found[id(function)] = _Group(name, state, kept)
             group.modules.append(function)
             group.paths.append(path)
-            fault = module_fault(function, own_forward(function))
+            fault = module_fault(function, own_forward(function), replaceable_methods(cls))
             if fault is not None:
                 group.faults[0] = fault
         if group.kept is None:

@@ -1,9 +1,7 @@
 """Replace a module's forward, and restore it.
 
 The kernel's forward is a bound method in the module's own dictionary, where Python finds it before the class's: a call
-costs the same, and `type(module)` does not change. A copy of the module would share it, and run with the weights of the
-module it was copied from; so the two methods that copy modules are replaced too, and bind it to the copy. A pickle gets
-none of this: it loads without this package, with the module's own forward.
+costs the same, and `type(module)` does not change.
 """
 
 from __future__ import annotations
@@ -11,8 +9,8 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
-from types import MethodType
+from contextlib import ExitStack, contextmanager
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -27,7 +25,6 @@ __all__ = [
     "decision_of",
     "install",
     "kept_forwards",
-    "kernel_slot",
     "own_forward",
     "replaced_forward",
     "restore",
@@ -38,6 +35,43 @@ FORWARDS = _FORWARD, _HOOKED_FORWARD = "forward", "_old_forward"
 
 #: Who asks a module to take itself apart for a copy; all others do for a pickle.
 _COPYING = (copy.copy.__code__, copy.deepcopy.__code__)
+
+
+class _Copies:
+    """Methods that are replaced beside the forward, since a copy of a module would share the bound method.
+
+    It would run with the weights of the module it was copied from, so each copy gets a forward of its own. A pickle
+    gets none of this: it loads without this package, with the module's own forward. `self` is the module; the methods
+    have the names that they replace, since pickle writes a bound method by its name.
+    """
+
+    def _replicate_for_data_parallel(self: Any) -> Any:
+        """Copy a module for `nn.DataParallel`; the replica's parameters are those of its GPU."""
+        replica = type(self)._replicate_for_data_parallel(self)
+        _bind(replica, _bound_functions(self))
+        return replica
+
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        """Take a module apart for `copy.copy`, `copy.deepcopy` and pickle."""
+        cls: Any = type(self)
+        reduced = cls.__reduce_ex__(self, protocol)
+        if isinstance(reduced, str):
+            return reduced
+        functions = _bound_functions(self)
+        if sys._getframe(1).f_code in _COPYING:
+            make, arguments, *rest = (_without(part, functions, {}) for part in reduced)
+            return (_remade, (_Functions(functions), make, *arguments), *rest)
+        own = {_HOOKED_FORWARD: MethodType(cls.forward, self)} if _HOOKED_FORWARD in functions else {}
+        return tuple(_without(part, functions, own) for part in reduced)
+
+
+_COPIERS: dict[str, Callable[..., Any]] = {
+    name: member for name, member in vars(_Copies).items() if isinstance(member, FunctionType)
+}
+
+#: The methods that `install` may replace on a module, and all that it may set.
+_REPLACED = (*FORWARDS, *_COPIERS)
+_ADDED = (*_REPLACED, DECISION)
 
 
 def install(modules: Iterable[nn.Module], decision: LayerDecision) -> None:
@@ -80,38 +114,28 @@ def restore(module: nn.Module) -> None:
 
 
 @contextmanager
-def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Put a function into the place of a module's forward, below hooks, in a block."""
-    attributes = module.__dict__
-    slot = _slot(attributes)
-    before = {slot: attributes[slot]} if slot in attributes else {}
-    attributes[slot] = forward
-    try:
-        yield
-    finally:
-        attributes.pop(slot, None)
-        attributes.update(before)
+def kept_forwards(modules: Iterable[nn.Module]) -> Iterator[Callable[[], object]]:
+    """Give modules the forwards and decisions back that they have, after a block; what it gives keeps the new ones."""
+    with ExitStack() as undone:
+        for module in modules:
+            attributes = module.__dict__
+            before = {name: attributes[name] for name in _ADDED if name in attributes}
+            undone.callback(_put_back, attributes, before)
+        yield undone.pop_all
+
+
+def _put_back(attributes: dict[str, Any], before: dict[str, Any]) -> None:
+    for name in _ADDED:
+        attributes.pop(name, None)
+    attributes.update(before)
 
 
 @contextmanager
-def kept_forwards(modules: Iterable[nn.Module]) -> Iterator[Callable[[], None]]:
-    """Give modules the forwards and decisions back that they have, after a block; what it gives keeps the new ones."""
-    every = list(modules)
-    before = [{name: each.__dict__[name] for name in _ADDED if name in each.__dict__} for each in every]
-    kept = False
-
-    def keep() -> None:
-        nonlocal kept
-        kept = True
-
-    try:
-        yield keep
-    finally:
-        if not kept:
-            for module, attributes in zip(every, before, strict=True):
-                for name in _ADDED:
-                    module.__dict__.pop(name, None)
-                module.__dict__.update(attributes)
+def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Put a function into the place of a module's forward, below hooks, in a block."""
+    with kept_forwards([module]):
+        module.__dict__[_slot(module.__dict__)] = forward
+        yield
 
 
 def decision_of(module: nn.Module) -> LayerDecision | None:
@@ -131,12 +155,6 @@ def decision_of(module: nn.Module) -> LayerDecision | None:
     return decision
 
 
-def kernel_slot(module: nn.Module) -> str | None:
-    """The attribute in which a module has the kernel's forward; None if it has none, or another module's."""
-    decision = decision_of(module)
-    return None if decision is None else _slot_of(module.__dict__, decision)
-
-
 def _slot(attributes: dict[str, Any]) -> str:
     """Where a module's forward is, below accelerate's hooks."""
     return _HOOKED_FORWARD if "_hf_hook" in attributes and _HOOKED_FORWARD in attributes else _FORWARD
@@ -145,48 +163,18 @@ def _slot(attributes: dict[str, Any]) -> str:
 def _slot_of(attributes: dict[str, Any], decision: LayerDecision) -> str | None:
     """Where the kernel's forward is."""
     if decision.function is not None:
-        for slot in (_FORWARD, _HOOKED_FORWARD):
+        for slot in FORWARDS:
             if getattr(attributes.get(slot), "__func__", None) is decision.function:
                 return slot
     return None
 
 
-def _replicate_for_data_parallel(module: nn.Module) -> nn.Module:
-    """Copy a module for `nn.DataParallel`; the replica's parameters are those of its GPU."""
-    cls: Any = type(module)
-    replica: nn.Module = cls._replicate_for_data_parallel(module)
-    _bind(replica, _bound_functions(module))
-    return replica
-
-
-def __reduce_ex__(module: nn.Module, protocol: Any) -> Any:
-    """Take a module apart for `copy.copy`, `copy.deepcopy` and pickle."""
-    reduced = type(module).__reduce_ex__(module, protocol)
-    if isinstance(reduced, str):
-        return reduced
-    functions = _bound_functions(module)
-    copying = sys._getframe(1).f_code in _COPYING
-    changed: dict[str, Any] = {}
-    if not copying:
-        if _HOOKED_FORWARD in functions:
-            changed[_HOOKED_FORWARD] = MethodType(type(module).forward, module)
-        noted = module.__dict__.get(DECISION)
-        if noted is not None:
-            changed[DECISION] = noted if isinstance(noted, str) else noted.layer
-    make, arguments, *rest = (_without(part, functions.keys(), changed) for part in reduced)
-    if not copying:
-        return (make, arguments, *rest)
-    return (_remade, (_Functions(functions), make, *arguments), *rest)
-
-
-def _without(part: Any, dropped: Collection[str], changed: dict[str, Any]) -> Any:
-    """A part of a module's state without what `install` has added: a dictionary of attributes, or a tuple of these."""
-    if type(part) is dict and not part.keys().isdisjoint(_ADDED):
-        kept = {name: value for name, value in part.items() if name not in dropped}
-        kept.update({name: value for name, value in changed.items() if name in part})
-        return kept
+def _without(part: Any, dropped: Collection[str], own: dict[str, Any]) -> Any:
+    """A part of a module's state without what `install` has bound: a dictionary of attributes, or a tuple of these."""
+    if type(part) is dict and not part.keys().isdisjoint(dropped):
+        return {name: own.get(name, value) for name, value in part.items() if name not in dropped or name in own}
     if type(part) is tuple:
-        return tuple(_without(each, dropped, changed) for each in part)
+        return tuple(_without(each, dropped, own) for each in part)
     return part
 
 
@@ -203,17 +191,6 @@ def _remade(functions: dict[str, Callable[..., Any]], make: Callable[..., Any], 
     return copied
 
 
-#: Methods that are replaced beside the forward, so that a copy gets its own. The functions have the methods' names,
-#: since pickle writes a bound method by its name.
-_COPIERS: dict[str, Callable[..., Any]] = {
-    function.__name__: function for function in (_replicate_for_data_parallel, __reduce_ex__)
-}
-
-#: The methods that `install` may replace on a module, and all that it may set.
-_REPLACED = frozenset({*FORWARDS, *_COPIERS})
-_ADDED = _REPLACED | {DECISION}
-
-
 def _bound_functions(module: nn.Module) -> dict[str, Callable[..., Any]]:
     """The functions that `install` has bound to a module, by the attributes they are in."""
     attributes = module.__dict__
@@ -221,11 +198,9 @@ def _bound_functions(module: nn.Module) -> dict[str, Callable[..., Any]]:
     kernel = None if decision is None else decision.function
     found: dict[str, Callable[..., Any]] = {}
     for name in _REPLACED:
-        bound = attributes.get(name) if name in attributes else None
-        if type(bound) is MethodType:
-            function = _COPIERS.get(name, kernel)
-            if function is not None and bound.__func__ is function:
-                found[name] = function
+        bound = attributes.get(name)
+        if type(bound) is MethodType and bound.__func__ is _COPIERS.get(name, kernel):
+            found[name] = bound.__func__
     return found
 
 

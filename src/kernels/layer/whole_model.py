@@ -65,9 +65,8 @@ def kernelize_model(
             restore(module)
     named = request.by_class
     marked = {each.layer for modules, each in plan if each is not None and type(modules[0]) not in named}
-    served = {each.layer for _, each in plan if each is not None and each.function is not None}
     disabled = settings.mapping_disabled()
-    notes = () if disabled else unused_names(request.mapping, marked, served, named, found.by_class)
+    notes = () if disabled else unused_names(request.mapping, marked, named, found.by_class)
     remember_notes(model, notes)
     _log_result(model, request.modes)
     return kernelize_report(model) if report else model

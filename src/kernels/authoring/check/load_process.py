@@ -115,7 +115,7 @@ def _foreign(lines: frozenset[str]) -> Iterator[str]:
 
 
 def _layers(module: ModuleType) -> StepResults:
-    from kernels.layer.validate import check_layer
+    from kernels.layer.fits import check_layer
 
     try:
         layers = kernel_layers(module)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kernels.authoring.check.exported_layers import ExportedLayer, exported_layers
 from kernels.authoring.check.faults import report_faults, report_hints
 from kernels.authoring.check.package_files import PackageFiles
-from kernels.layer.validate import ALLOWED_MEMBERS
+from kernels.layer.fits import ALLOWED_MEMBERS
 from kernels.support.checks import StepResults, ok, skipped
 from kernels.support.formatting import plural
 
