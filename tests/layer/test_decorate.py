@@ -20,7 +20,7 @@ from kernels.layer import (
     use_kernel_func_from_hub,
     use_kernelized_func,
 )
-from kernels.layer.function import function_layer
+from kernels.layer.layer import function_layer
 
 
 @use_kernel_forward_from_hub("triple")

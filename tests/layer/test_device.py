@@ -101,7 +101,7 @@ def test_a_requested_device_is_a_type_and_perhaps_an_index(asked: Any, device: M
 @pytest.mark.parametrize(
     ("asked", "error", "says"),
     [
-        ("kuda", RequestError, "expected one of the types cpu, cuda, .*, got 'kuda'"),
+        ("kuda", RequestError, "expected one of the device types cpu, cuda, .*, got 'kuda'"),
         ("cuda:one", RequestError, "a type and an index"),
         (3, TypeError, "`device`: expected a device type, .* got 3"),
     ],
@@ -153,7 +153,7 @@ def test_a_third_party_backend_is_a_device_type_at_once() -> None:
         assert str(ModuleDevice("acme", 3)) == ModuleDevice("acme", 3).torch_device == "acme:3"
     finally:
         backends.unregister_backend("acme")
-    with pytest.raises(ValueError, match="expected one of the types"):
+    with pytest.raises(ValueError, match="expected one of the device types"):
         requested_device("acme")
 
 

@@ -293,7 +293,7 @@ def test_a_model_may_be_used_by_a_thread_while_another_mapping_is_registered_the
         ({"mode": Mode.FALLBACK}, ValueError, "only be used to register"),
         ({"mode": Mode.TORCH_COMPILE}, ValueError, "must contain"),
         ({"mode": "inference"}, TypeError, "`mode`: expected a Mode such as Mode.INFERENCE, got 'inference'"),
-        ({"device": "gpu"}, ValueError, "`device`: expected one of the types .*, got 'gpu'"),
+        ({"device": "gpu"}, ValueError, "`device`: expected one of the device types .*, got 'gpu'"),
         ({"use_fallback": "yes"}, TypeError, "`use_fallback`: expected a bool or a KernelizeFallback, got 'yes'"),
         ({"report": "no"}, TypeError, "`report`: expected True or False, got 'no'"),
     ],

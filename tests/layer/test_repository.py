@@ -21,6 +21,7 @@ from kernels.layer import (
     use_kernel_mapping,
 )
 from kernels.layer.device import ModuleDevice
+from kernels.layer.repos import kernel_at
 
 LAYERS = """
 class Norm(nn.Module):
@@ -157,11 +158,12 @@ def test_layers_need_not_be_imported_by_the_kernel_itself(write_kernel: Any) -> 
 
 
 def test_a_request_names_the_backend_and_the_device_of_the_module() -> None:
-    asked = hub(trust_remote_code=["org/norm"], user_agent="me/1").request(ModuleDevice("mps", 0))
+    kernel = kernel_at("org/norm", 1, None, ["org/norm"], "me/1")
+    asked = kernel.request(ModuleDevice("mps", 0))
     assert (asked.repo_id, asked.version, asked.backend, asked.device) == ("org/norm", 1, "metal", "mps:0")
     assert (asked.trust_remote_code, asked.user_agent) == (["org/norm"], "me/1")
-    assert hub().request(ModuleDevice("cpu")).device is None
-    assert hub().request(None).backend is None
+    assert kernel.request(ModuleDevice("cpu")).device is None
+    assert kernel.request(None).backend is None
 
 
 def test_a_kernel_without_layers_or_without_that_one_says_so(write_kernel: Any) -> None:

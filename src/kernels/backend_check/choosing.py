@@ -130,11 +130,11 @@ def _other_arch(checked: CheckedBackend, compiled: Variant, target: Target) -> S
 def mappings(checked: CheckedBackend) -> StepResults:
     """A mapping's device finds this backend."""
     from kernels.layer.device import Device as MappingDevice
-    from kernels.layer.device import backend_of_mapping, requested_device
+    from kernels.layer.device import mapped_backend, requested_device
 
     backend = checked.backend
     name = MappingDevice(backend.mapping_device).type
-    found = backend_of_mapping(name)
+    found = mapped_backend(name).backend
     if found is not backend:
         where = lookup.entry_of(found.name).origin
         yield failed(f"Device({name!r}) is another backend, {found.name} ({where})")

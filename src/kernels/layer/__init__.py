@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from kernels.layer.autotune_report import AutotuneReport, TunedCall, TunedRow
     from kernels.layer.autotuning import autotune
     from kernels.layer.compare import ComparedLayer, LayerComparison, compare_layers
-    from kernels.layer.decorate import (
+    from kernels.layer.device import CapabilityRange, CUDAProperties, Device, ROCMProperties
+    from kernels.layer.func import FuncRepository, LocalFuncRepository, LockedFuncRepository
+    from kernels.layer.layer import (
         replace_kernel_forward_from_hub,
         use_kernel_forward_from_hub,
         use_kernel_func_from_hub,
         use_kernelized_func,
     )
-    from kernels.layer.device import CapabilityRange, CUDAProperties, Device, ROCMProperties
-    from kernels.layer.locked_repository import LockedFuncRepository, LockedLayerRepository
     from kernels.layer.mapping import (
         KernelMapping,
         LayerMapping,
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     )
     from kernels.layer.mode import KernelizeFallback, Mode
     from kernels.layer.report import KernelizeReport, KernelizeRow, kernelize_report
-    from kernels.layer.repository import FuncRepository, LayerRepository, LocalFuncRepository, LocalLayerRepository
+    from kernels.layer.repos import LayerRepository, LocalLayerRepository, LockedLayerRepository
 else:
     _MODULES = {
         "autotuning": "autotune",
         "autotune_report": "AutotuneReport TunedCall TunedRow",
         "compare": "ComparedLayer LayerComparison compare_layers",
-        "decorate": (
+        "device": "CUDAProperties CapabilityRange Device ROCMProperties",
+        "func": "FuncRepository LocalFuncRepository LockedFuncRepository",
+        "layer": (
             "replace_kernel_forward_from_hub use_kernel_forward_from_hub use_kernel_func_from_hub use_kernelized_func"
         ),
-        "device": "CUDAProperties CapabilityRange Device ROCMProperties",
-        "locked_repository": "LockedFuncRepository LockedLayerRepository",
         "mapping": "KernelMapping LayerMapping RepositoryProtocol register_kernel_mapping use_kernel_mapping",
         "mode": "KernelizeFallback Mode",
         "report": "KernelizeReport KernelizeRow kernelize_report",
-        "repository": "FuncRepository LayerRepository LocalFuncRepository LocalLayerRepository",
+        "repos": "LayerRepository LocalLayerRepository LockedLayerRepository",
     }
     _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

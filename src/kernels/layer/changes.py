@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kernels.layer.decision import Chosen, LayerDecision, LayerState
 from kernels.layer.device import ModuleDevice, of_tensor
-from kernels.layer.loading import described, same_layer
 from kernels.layer.mapping import MappingView, NoKernel, SelectedKernel, refreshed, select
 from kernels.layer.mode import Mode
+from kernels.layer.repos import described, same_layer
 
 if TYPE_CHECKING:
     import torch

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernels.errors import RequestError
@@ -27,9 +25,8 @@ __all__ = [
     "Device",
     "ModuleDevice",
     "ROCMProperties",
-    "backend_of_mapping",
-    "mapping_types",
-    "probed_once",
+    "mapped_backend",
+    "of_tensor",
     "requested_device",
 ]
 
@@ -192,7 +189,7 @@ class ModuleDevice:
     @property
     def backend(self) -> Backend:
         """The backend that serves it."""
-        return backend_of_mapping(self.type)
+        return mapped_backend(self.type).backend
 
     @property
     def torch_device(self) -> str:
@@ -202,76 +199,44 @@ class ModuleDevice:
 
     def capability(self) -> int | None:
         """The device's capability as one number (7.5 is 75), or None if it has none."""
-        probed = self._probed()
-        return None if probed is None else self.backend.device_capability(probed)
+        return None if self._probed is None else self.backend.device_capability(self._probed)
 
     def arch(self) -> str | None:
         """The device's architecture, by which builds are chosen, or None if it is unknown."""
-        probed = self._probed()
-        return None if probed is None else probed.arch or None
+        return None if self._probed is None else self._probed.arch or None
 
+    @cached_property
     def _probed(self) -> ProbedDevice | None:
         from kernels.resolver.target import Target
 
-        known = _known.get()
-        if known is not None and self in known:
-            return known[self]
         backend = self.backend
         index = backend.current_device() if self.index is None else self.index
         devices = (each for each in Target.current().devices if each.backend == backend.name and each.index == index)
-        found = next(devices, None)
-        if known is not None:
-            known[self] = found
-        return found
+        return next(devices, None)
 
 
-#: The devices of a block of `probed_once`.
-_known: ContextVar[dict[ModuleDevice, ProbedDevice | None] | None] = ContextVar("kernels_devices", default=None)
+def mapped_backend(device_type: str, argument: str = "device") -> BackendEntry:
+    """The entry of the backend that has a mapping's device type; the backend is not imported for it.
 
-
-@contextmanager
-def probed_once() -> Iterator[None]:
-    """Ask for the capability and architecture of each device once in a block: the layers of a model have few devices.
-
-    Example:
-        >>> with probed_once():
-        ...     ModuleDevice("cpu").capability()
-    """
-    token = _known.set({})
-    try:
-        yield
-    finally:
-        _known.reset(token)
-
-
-def mapping_types() -> dict[str, BackendEntry]:
-    """The device types that a mapping can name, each with the entry of its backend, which is not imported for it."""
-    from kernels.backends import entries
-
-    return {entry.names.mapping_device: entry for entry in entries()}
-
-
-def backend_of_mapping(device_type: str) -> Backend:
-    """The backend of a mapping's device type.
+    Args:
+        device_type: The device type.
+        argument: Where it was given, for the message.
 
     Raises:
         RequestError: No backend has this type; the message lists the known types.
     """
-    known = mapping_types()
+    from kernels.backends import entries
+
+    known = {entry.names.mapping_device: entry for entry in entries()}
     if device_type not in known:
-        types, hint = ", ".join(sorted(known)), did_you_mean(device_type, known)
-        raise RequestError(f"`device`: expected one of the types {types}, got {format_value(device_type)}.{hint}")
-    return known[device_type].backend
+        types, got, hint = ", ".join(sorted(known)), format_value(device_type), did_you_mean(device_type, known)
+        raise RequestError(f"`{argument}`: expected one of the device types {types}, got {got}.{hint}")
+    return known[device_type]
 
 
 def of_tensor(device: torch.device) -> ModuleDevice:
     """The device that a parameter lies on, as mappings name it; a type without a backend is kept."""
-    from kernels.backends import for_device_type
-
-    try:
-        return ModuleDevice(for_device_type(device.type).mapping_device, device.index)
-    except ValueError:
-        return ModuleDevice(device.type, device.index)
+    return ModuleDevice(_mapping_type(device.type), device.index)
 
 
 def requested_device(device: Any) -> ModuleDevice | None:
@@ -287,21 +252,26 @@ def requested_device(device: Any) -> ModuleDevice | None:
     """
     if device is None:
         return None
+    name: Any
     if isinstance(device, str):
         name, separator, number = device.partition(":")
         if separator and not (number.isascii() and number.isdecimal()):
             raise RequestError(f"`device`: expected a device type, or a type and an index ('cuda:0'), got {device!r}.")
         index = int(number) if separator else None
-    elif isinstance(device, Device):
-        name, index = device.type, None
-    elif isinstance(getattr(device, "type", None), str) and hasattr(device, "index"):
-        name, index = device.type, device.index
     else:
-        raise wrong_type("device", "a device type, a torch.device or None", device)
-    from kernels.backends import entries, for_device_type
+        name, index = getattr(device, "type", None), getattr(device, "index", None)
+        if not isinstance(name, str):
+            raise wrong_type("device", "a device type, a torch.device or None", device)
+    found = ModuleDevice(_mapping_type(name), index)
+    mapped_backend(found.type)
+    return found
 
+
+def _mapping_type(name: str) -> str:
     # A name that Torch uses means the backend behind it: under a ROCm Torch "cuda" is an AMD GPU.
-    if any(entry.names.device_type == name for entry in entries()):
-        return ModuleDevice(for_device_type(name).mapping_device, index)
-    backend_of_mapping(name)
-    return ModuleDevice(name, index)
+    from kernels.backends import for_device_type
+
+    try:
+        return for_device_type(name).mapping_device
+    except RequestError:
+        return name

@@ -1,7 +1,6 @@
 """Which kernel is mapped to which layer: a mapping for the whole process, and overlays for a context.
 
-The process-wide mapping is replaced as a whole, never changed, so readers take no lock. An overlay links to the
-mapping below it: the cost of entering one depends on its own mapping alone.
+The process-wide mapping is replaced as a whole, never changed, so readers take no lock.
 """
 
 from __future__ import annotations
@@ -10,14 +9,15 @@ import os
 import threading
 from collections.abc import Mapping, Sequence, Set
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from kernels.errors import RequestError
-from kernels.layer.device import ANY_CAPABILITY, Device, ModuleDevice, mapping_types
+from kernels.layer.device import ANY_CAPABILITY, Device, ModuleDevice, mapped_backend
 from kernels.layer.mode import REGISTERED_MODES, KernelizeFallback, Mode, mode_meant, serving_modes
-from kernels.support.formatting import did_you_mean, format_value, wrong_type
+from kernels.support.formatting import wrong_type
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
@@ -89,17 +89,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 
 
-@dataclass(frozen=True, eq=False)
-class _Overlay:
-    kernels: _Kernels
-    below: _Overlay | None
-    inherits: bool
-    entered: use_kernel_mapping  # the object of the `with`
-
-
-_overlay: ContextVar[_Overlay | None] = ContextVar("kernels_mapping", default=None)
-
-
 @public
 def register_kernel_mapping(mapping: KernelMapping, inherit_mapping: bool = True) -> None:
     """Map kernels to layers for `kernelize`, in the whole process.
@@ -122,10 +111,7 @@ def register_kernel_mapping(mapping: KernelMapping, inherit_mapping: bool = True
     added, inherits = _parse(mapping), check_bool("inherit_mapping", inherit_mapping)
     global _registered
     with _lock:
-        merged = dict(_registered) if inherits else {}
-        for layer_name, kernels in added.items():
-            merged[layer_name] = _merged(merged.get(layer_name, {}), kernels)
-        _registered = merged
+        _registered = _merged(_registered, added) if inherits else added
 
 
 class use_kernel_mapping:
@@ -155,22 +141,23 @@ class use_kernel_mapping:
         self._inherits = check_bool("inherit_mapping", inherit_mapping)
 
     def __enter__(self) -> None:
-        _overlay.set(_Overlay(self._kernels, _overlay.get(), self._inherits, self))
+        _entered.set((*_entered.get(), self))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # The overlay is kept in the context alone, since threads and tasks may share this object.
-        _overlay.set(_without(_overlay.get(), self))
+        # The object is kept in the context alone, since threads and tasks may share it; those entered later stay.
+        entered = list(reversed(_entered.get()))
+        if self not in entered:
+            raise RequestError(
+                "A `use_kernel_mapping` exits in a thread or task that did not enter it, or exits twice."
+            )
+        entered.remove(self)
+        _entered.set(tuple(reversed(entered)))
 
 
-def _without(overlay: _Overlay | None, left: use_kernel_mapping) -> _Overlay | None:
-    """The overlays of a context without the innermost one of an object; later ones stay."""
-    if overlay is None:
-        raise RequestError("A `use_kernel_mapping` exits in a thread or task that did not enter it, or exits twice.")
-    if overlay.entered is left:
-        return overlay.below
-    return replace(overlay, below=_without(overlay.below, left))
+#: The mappings that a context is in, the innermost last.
+_entered: ContextVar[tuple[use_kernel_mapping, ...]] = ContextVar("kernels_mapping", default=())
 
 
 @dataclass(frozen=True)
@@ -184,17 +171,15 @@ class MappingView:
     @property
     def names(self) -> set[str]:
         """The names of all layers in it."""
-        return {name for level in self.levels for name in level}
+        return set(self._merged)
 
     def kernels_for(self, layer_name: str) -> _LayerKernels | None:
         """The kernels of a layer, inner contexts before outer ones; None if no kernel is mapped to it."""
-        found = [level[layer_name] for level in self.levels if layer_name in level]
-        if not found:
-            return None
-        merged = found[-1]
-        for kernels in reversed(found[:-1]):
-            merged = _merged(merged, kernels)
-        return merged
+        return self._merged.get(layer_name)
+
+    @cached_property
+    def _merged(self) -> _Kernels:
+        return reduce(_merged, reversed(self.levels))
 
 
 def current_mapping(mapping: Any = None) -> MappingView:
@@ -217,12 +202,10 @@ def refreshed(view: MappingView) -> MappingView:
 
 def _view(given: list[_Kernels]) -> MappingView:
     levels, call = list(given), bool(given)
-    overlay = _overlay.get()
-    while overlay is not None:
-        levels.append(overlay.kernels)
-        if not overlay.inherits:
+    for overlay in reversed(_entered.get()):
+        levels.append(overlay._kernels)
+        if not overlay._inherits:
             return MappingView(tuple(levels), len(levels), call)
-        overlay = overlay.below
     return MappingView((*levels, _registered), len(levels), call)
 
 
@@ -256,22 +239,20 @@ def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode)
     if ranges is None:
         types = ", ".join(sorted(kernels))
         return NoKernel(KernelizeFallback.NO_DEVICE, f"no kernel for device type {device.type!r}, only for {types}")
-    holding = [ANY_CAPABILITY] if ANY_CAPABILITY in ranges else []
-    if len(ranges) > len(holding):
-        # Most mappings name no capability, and then nothing needs to be probed.
-        capability = device.capability()
-        # Newest first, so that of two ranges of one width the one registered last wins.
-        holding += [
-            bounds
-            for bounds in reversed(ranges)
-            if bounds != ANY_CAPABILITY and capability is not None and bounds[0] <= capability <= bounds[1]
-        ]
-        if not holding:
-            supported = "; ".join(f"{low} to {high}" for low, high in ranges)
-            known = "unknown" if capability is None else capability
-            reason = f"no kernel for the capability of {device} ({known}), only for {supported}"
-            return NoKernel(KernelizeFallback.NO_COMPATIBLE_PROPERTIES, reason)
-        holding.sort(key=lambda bounds: bounds[1] - bounds[0])
+    # Most mappings name no capability, and then nothing needs to be probed.
+    capability = None if ranges.keys() == {ANY_CAPABILITY} else device.capability()
+    # Newest first, so that of two ranges of one width the one registered last wins.
+    holding = [
+        bounds
+        for bounds in reversed(ranges)
+        if bounds == ANY_CAPABILITY or (capability is not None and bounds[0] <= capability <= bounds[1])
+    ]
+    if not holding:
+        supported = "; ".join(f"{low} to {high}" for low, high in ranges)
+        known = "unknown" if capability is None else capability
+        reason = f"no kernel for the capability of {device} ({known}), only for {supported}"
+        return NoKernel(KernelizeFallback.NO_COMPATIBLE_PROPERTIES, reason)
+    holding.sort(key=lambda bounds: bounds[1] - bounds[0])
     for bounds in holding:
         for serving in serving_modes(mode):
             if serving in ranges[bounds]:
@@ -282,13 +263,17 @@ def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode)
     return NoKernel(KernelizeFallback.NO_COMPATIBLE_MODE, f"no kernel serves mode {mode}{others}")
 
 
-def _merged(below: _LayerKernels, above: _LayerKernels) -> _LayerKernels:
-    merged = {device_type: dict(ranges) for device_type, ranges in below.items()}
-    for device_type, ranges in above.items():
-        target = merged.setdefault(device_type, {})
-        for bounds, by_mode in ranges.items():
-            target.pop(bounds, None)  # so that the newest comes last
-            target[bounds] = by_mode
+def _merged(below: _Kernels, above: _Kernels) -> _Kernels:
+    """Two mappings as one: `above` replaces what `below` has for the same layer, device and range."""
+    merged = below | above
+    for layer_name in below.keys() & above.keys():
+        kernels = {device_type: dict(ranges) for device_type, ranges in below[layer_name].items()}
+        for device_type, ranges in above[layer_name].items():
+            target = kernels.setdefault(device_type, {})
+            for bounds, by_mode in ranges.items():
+                target.pop(bounds, None)  # so that the newest comes last
+                target[bounds] = by_mode
+        merged[layer_name] = kernels
     return merged
 
 
@@ -306,7 +291,6 @@ def check_bool(argument: str, value: Any) -> bool:
 def _parse(mapping: Any) -> _Kernels:
     if not isinstance(mapping, Mapping):
         raise wrong_type("mapping", "a dictionary layer name -> device -> repository", mapping)
-    known = mapping_types()
     kernels: _Kernels = {}
     for layer_name, by_device in mapping.items():
         if not isinstance(layer_name, str):
@@ -318,10 +302,7 @@ def _parse(mapping: Any) -> _Kernels:
             device = Device(key) if isinstance(key, str) else key
             if not isinstance(device, Device):
                 raise wrong_type(where, "device types or Devices as keys", key)
-            if device.type not in known:
-                types, got = ", ".join(sorted(known)), format_value(device.type)
-                hint = did_you_mean(device.type, known)
-                raise RequestError(f"`{where}`: expected one of the device types {types}, got {got}.{hint}")
+            mapped_backend(device.type, where)
             by_range = kernels.setdefault(layer_name, {}).setdefault(device.type, {})
             by_range[device.range] = _parse_modes(value, f"{where}[{key!r}]")
     return kernels

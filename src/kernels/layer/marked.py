@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels.layer.decision import DECISION, LayerState, dtype_of
-from kernels.layer.decorate import layer_name_of
+from kernels.layer.layer import layer_name_of
 
 if TYPE_CHECKING:
     import torch

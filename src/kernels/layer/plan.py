@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from kernels import settings
 from kernels.errors import MappingError, RequestError
 from kernels.layer.decision import Chosen, LayerDecision, LayerState
-from kernels.layer.decorate import always, layer_name_of
-from kernels.layer.device import ModuleDevice, of_tensor, probed_once
+from kernels.layer.device import ModuleDevice, of_tensor
 from kernels.layer.fits import (
     check_layer,
     check_registered_mode,
@@ -24,12 +23,12 @@ from kernels.layer.fits import (
     unsupported,
 )
 from kernels.layer.forwards import by_training, unless_gradient
-from kernels.layer.function import is_function, is_function_class
-from kernels.layer.loading import LayerLoad, described, load_key, load_layers, origin_of
+from kernels.layer.layer import always, is_function, is_function_class, layer_name_of
 from kernels.layer.mapping import MappingView, SelectedKernel, select
 from kernels.layer.marked import ModelModules
 from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.notices import mention_devices
+from kernels.layer.repos import LayerLoad, described, load_key, load_layers, origin_of
 from kernels.layer.swap import FORWARDS, own_forward
 from kernels.support.formatting import did_you_mean, format_names
 from kernels.support.logs import logger
@@ -266,9 +265,8 @@ def _decide(first_path: Mapping[_Kind, str], request: LayerRequest) -> list[_Mod
     """Decide for each kind of layer, and each mode."""
     loads: dict[Any, LayerLoad] = {}
     by_mode = [_ModeChoices(mode, request) for mode in request.modes]
-    with probed_once():
-        for choices in by_mode:
-            choices.select(first_path, loads)
+    for choices in by_mode:
+        choices.select(first_path, loads)
     served = {kind.device.type for choices in by_mode for kind in choices.selected}
     mention_devices(request.mapping, [each for choices in by_mode for each in choices.unserved], served)
     load_layers(loads.values())

@@ -24,7 +24,7 @@ from kernels import settings
 from kernels.errors import RequestError
 from kernels.layer.decision import LayerDecision, dtype_of
 from kernels.layer.forwards import Forward, by_size, wrapped_kernel
-from kernels.layer.function import is_function
+from kernels.layer.layer import is_function
 from kernels.layer.mode import Mode
 from kernels.layer.plan import LayerRequest, plan_layers
 from kernels.support.files import read_bounded

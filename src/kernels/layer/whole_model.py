@@ -13,7 +13,7 @@ from kernels.errors import RequestError
 from kernels.layer.by_class import names_by_class
 from kernels.layer.decision import LayerDecision
 from kernels.layer.device import requested_device
-from kernels.layer.function import is_function
+from kernels.layer.layer import is_function
 from kernels.layer.mapping import KernelMapping, SupportsItems, check_bool, current_mapping
 from kernels.layer.marked import ModelModules
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
