@@ -15,6 +15,7 @@ import datetime
 import gc
 import json
 import os
+import random
 import statistics
 import tempfile
 import time
@@ -228,9 +229,11 @@ def times(ways: dict[str, Way]) -> dict[str, float]:
     gc.disable()
     for number in range(ROUNDS):
         order = list(ways.items())
-        for name, (prepare, call) in order if number % 2 else reversed(order):
+        random.Random(number).shuffle(order)
+        for name, (prepare, call) in order:
             prepare()
-            call()  # the first one after a change of forwards misses caches of the host
+            for _ in range(2):
+                call()  # the first ones after a change of forwards miss caches of the host
             torch.cuda.synchronize()
             began = time.perf_counter()
             call()
@@ -311,7 +314,7 @@ def measured(family: str, device: str, compiled: bool) -> list[dict[str, Any]]:
                 except Exception as error:  # noqa: BLE001 - whatever a kernel raises
                     row[f"error_{way}"] = f"{type(error).__name__}: {error}"[:200]
             row |= times(ways)
-            row["said"] = report.calls[number].gain
+            row["said"] = report.calls[number].gain if report.calls else 1.0
             rows.append(row)
             print(json.dumps(row), flush=True)
             if compiled:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from kernels.errors import RequestError
 from kernels.layer import timing
 from kernels.layer.autotune_report import AutotuneReport, TunedCall, TunedRow
 from kernels.layer.decision import LayerDecision
+from kernels.layer.layer import is_function
 from kernels.layer.mapping import KernelMapping, SupportsItems
 from kernels.layer.marked import ModelModules
 from kernels.layer.measure import DEFAULT_TOLERANCE, Contender, Measured, measure
@@ -25,7 +27,8 @@ from kernels.layer.runs import ModelCall, Outcome, is_compiled, same_outcome
 from kernels.layer.swap import install, kept_forwards, restore
 from kernels.layer.timing import Seconds, calls_side_by_side, summary
 from kernels.layer.tuned import Segment, TunedLayer, facts_of, identity_of, tuned_decision, write_tuned
-from kernels.support.distributed import gathered
+from kernels.layer.whole_model import note_user, request_of
+from kernels.support.distributed import gathered, rank_count
 from kernels.support.formatting import error_on_one_line, wrong_type
 from kernels.tracebacks import public
 
@@ -37,6 +40,8 @@ __all__ = ["autotune"]
 
 #: The most by which a call may take longer than before, however much measurements are apart.
 _MOST_SLOWER = 0.01
+#: The most sizes of inputs that are measured of one kind of layer.
+_MOST_SIZES = 16
 
 
 @public
@@ -96,8 +101,6 @@ def autotune(
         >>> [(row.layer, row.kernel, row.chosen, row.reason) for row in report.rows]
         [('SiLU', 'Kernel', False, 'not faster than its own forward')]
     """
-    from kernels.layer.whole_model import request_of
-
     check_model(model)
     if not calls:
         raise RequestError(
@@ -109,6 +112,9 @@ def autotune(
     found = ModelModules(model)
     request = request_of(model, found, mapping, mode, device, KernelizeFallback.ALL, by_class, auto=False)
     return _Tuning(model, calls, found, request, float(tolerance)).run()
+
+
+_Measure = Literal["device", "whole"]
 
 
 class _Kind:
@@ -140,30 +146,38 @@ class _Size:
         self.measured = measured
         self.layers = 1
 
-    def seconds(self, candidate: int | None, alone: bool) -> Seconds | None:
-        """The time of a kernel, or of the own forward: the device's share alone, or the whole."""
+    def seconds(self, candidate: int | None, measure: _Measure) -> Seconds | None:
+        """The time of a kernel, or of the own forward: the device's share alone, or the whole where it was measured."""
         contender = self.measured.own if candidate is None else self.measured.kernels[candidate]
-        first, second = (contender.device, contender.whole) if alone else (contender.whole, contender.device)
+        device, whole = contender.device, contender.whole
+        first, second = (device, whole) if measure == "device" else (whole, device)
         return first if first is not None else second
 
-    def gain(self, candidate: int | None, alone: bool) -> float:
+    def gain(self, candidate: int | None, measure: _Measure) -> float:
         """The seconds that a kernel saves in one call of the layer, beyond the noise."""
-        own, kernel = self.seconds(None, alone), self.seconds(candidate, alone)
+        own, kernel = self.seconds(None, measure), self.seconds(candidate, measure)
         return 0.0 if own is None or kernel is None else own.median - kernel.median - own.noise - kernel.noise
 
     def right(self) -> list[int]:
         """The kernels that give right results."""
         return [place for place, each in enumerate(self.measured.kernels) if each.fault is None]
 
-    def fastest(self, alone: bool) -> int | None:
+    def is_sure(self, candidate: int | None) -> bool:
+        """Whether neither the whole nor the device's share is longer: no change of the host's speed makes it slower."""
+        if candidate is None:
+            return True
+        times = [(self.seconds(None, each), self.seconds(candidate, each)) for each in ("device", "whole")]
+        return all(own is not None and kernel is not None and not own.is_faster_than(kernel) for own, kernel in times)
+
+    def fastest(self, measure: _Measure, *, sure: bool = False) -> int | None:
         """The fastest kernel that is right and faster than the own forward."""
-        own = self.seconds(None, alone)
+        own = self.seconds(None, measure)
         best, found = own, None
         for place in self.right():
-            seconds = self.seconds(place, alone)
+            seconds = self.seconds(place, measure)
             if seconds is None or own is None or best is None or not seconds.is_faster_than(own):
                 continue
-            if seconds.median < best.median:
+            if seconds.median < best.median and (self.is_sure(place) or not sure):
                 best, found = seconds, place
         return found
 
@@ -190,11 +204,15 @@ class _Tuning:
         self.dropped: dict[tuple[int, int], str] = {}
         #: The calls that capture a device graph.
         self.captured: set[int] = set()
+        #: The time of each call with the own forwards.
+        self.plain_seconds: dict[int, Seconds] = {}
         #: What the last call that was run whole gives with the own forwards, and with those rounded otherwise.
         self.outcomes: tuple[int, Outcome, Outcome] | None = None
 
     def run(self) -> AutotuneReport:
         modules = self._find_kinds()
+        if not any(gathered(bool(modules))):
+            return AutotuneReport((), ())
         with kept_forwards([*self.found.modules, *modules]) as keep, _progress(len(self.calls)) as advance:
             for module in modules:
                 restore(module)
@@ -207,7 +225,7 @@ class _Tuning:
                 advance(f"call {number + 1}, whole")
             times = self._confirm(choice)
             advance("done")
-            self._install(choice)
+            self._install(choice, final=True)
             keep()
         layers = self._tuned_layers(choice)
         for each in layers:
@@ -241,8 +259,34 @@ class _Tuning:
         self.kind_of = {id(module): number for number, kind in enumerate(self.kinds) for module in kind.modules}
         return [module for kind in self.kinds for module in kind.modules]
 
+    def _check_ranks(self, number: int, call: ModelCall) -> None:
+        """Refuse ranks whose calls are not alike: what they measure could not be compared.
+
+        Raises:
+            RequestError: Ranks have other layers, or inputs of other sizes.
+        """
+        if rank_count() == 1:
+            return
+        found: list[tuple[str, str]] = []
+
+        def see(seen: LayerCall) -> Any:
+            tensors = tensors_of((seen.args, seen.kwargs))
+            found.append((type(seen.module).__qualname__, _label(tensors[0]) if tensors else "-"))
+            return seen.own(*seen.args, **seen.kwargs)
+
+        call.watch([module for kind in self.kinds for module in kind.modules], see)
+        first, *others = gathered(found)
+        if any(other != first for other in others):
+            raise RequestError(
+                f"In call {number + 1} of `autotune`, ranks of this job run other layers, or inputs of other sizes. "
+                "Give every rank inputs of the same sizes; or tune in one process, and use its decisions in the job."
+            )
+
     def _measure(self, number: int, call: ModelCall) -> None:
         """Run a call with the own forwards, and measure each kind at the first call of each size."""
+        import torch
+
+        self._check_ranks(number, call)
         busy = False
         reached: set[tuple[int, int]] = set()
 
@@ -252,6 +296,8 @@ class _Tuning:
                 self.captured.add(number)
             if busy or _captures():
                 return seen.own(*seen.args, **seen.kwargs)
+            if Mode.TRAINING in self.mode and not torch.is_grad_enabled():
+                return seen.own(*seen.args, **seen.kwargs)  # a checkpoint calls it again, with gradients
             place = self.kind_of[id(seen.module)]
             kind = self.kinds[place]
             found = tensors_of((seen.args, seen.kwargs))
@@ -259,6 +305,8 @@ class _Tuning:
                 return seen.own(*seen.args, **seen.kwargs)
             tensor, kind.argument = _first_tensor(seen) or (found[0], None)
             size = tensor.numel()
+            if size not in kind.sizes and len(kind.sizes) >= _MOST_SIZES:
+                return seen.own(*seen.args, **seen.kwargs)
             if size in kind.sizes:
                 kind.sizes[size].layers += (place, size) in reached
             else:
@@ -268,6 +316,7 @@ class _Tuning:
                     measured = measure(seen, kernels, self.tolerance, compiled=self.compiled)
                 finally:
                     busy = False
+                    gc.collect(1)  # Torch's pytree leaves cycles that hold a layer's inputs
                 rows = size // max(1, tensor.shape[-1] if tensor.ndim else 1)
                 kind.sizes[size] = _Size(_label(tensor), rows, measured)
             reached.add((place, size))
@@ -287,10 +336,11 @@ class _Tuning:
         entries = sorted(self.reached[number] - choice.keys())
         fixed = {entry: choice[entry] for entry in self.reached[number] & choice.keys()}
         best: _Choice = dict.fromkeys(entries)
-        ways = [{entry: self._size(entry).fastest(alone) for entry in entries} for alone in (True, False)]
-        if number in self.captured:  # its time is that of the capture: the device's share of each layer decides
-            ways.pop()
-        elif not self.compiled:
+        ways = [{entry: self._size(entry).fastest("device") for entry in entries}]
+        if number not in self.captured:  # the time of such a call is that of the capture
+            ways.append({entry: self._size(entry).fastest("whole") for entry in entries})
+            ways.append({entry: self._size(entry).fastest("whole", sure=True) for entry in entries})
+        if number not in self.captured and not self.compiled:
             ways.append({entry: next(iter(self._size(entry).right()), None) for entry in entries})
         ways = [way for place, way in enumerate(ways) if way not in ways[:place] and way != best]
         if ways or any(value is not None for value in fixed.values()):
@@ -341,13 +391,28 @@ class _Tuning:
         nothing: _Choice = dict.fromkeys(entries)
         while ways:
             before, *times = self._times(number, call, [{}, *({**fixed, **way} for way in ways)])
+            self.plain_seconds[number] = summary(before)
             ratios = [timing.ratio(each, before) for each in times]
-            good = [(each.median, place) for place, each in enumerate(ratios) if _is_fast_enough(each)]
+            good = [
+                (each.median, place)
+                for place, (way, each) in enumerate(zip(ways, ratios, strict=True))
+                if self._is_fast_enough(way, each)
+            ]
             if good:
                 return ways[min(good)[1]]
             smaller = [self._without_least(way) for way in ways[:1]]
             ways = [way for way in smaller if any(value is not None for value in way.values())]
         return nothing
+
+    def _is_fast_enough(self, way: _Choice, taken: Seconds) -> bool:
+        """Whether a call is fast enough in a way, by the ratio of its time to that before.
+
+        It is not slower, within the noise. Where the host's time gets longer and the device's shorter, or the other way
+        round, the call must be faster by more than the noise: on a host that is a little slower it would lose.
+        """
+        if all(self._size(entry).is_sure(candidate) for entry, candidate in way.items()):
+            return taken.median <= 1 + min(_MOST_SLOWER, taken.noise)
+        return taken.median <= 1 - max(_MOST_SLOWER, 2 * taken.noise)
 
     def _without_least(self, way: _Choice) -> _Choice:
         """A way in which the half of the kinds that gains least runs its own forward."""
@@ -409,13 +474,12 @@ class _Tuning:
             while True:
                 mine = {entry: choice.get(entry) for entry in self.reached[number]}
                 if all(value is None for value in mine.values()):
-                    [before] = self._times(number, call, [{}])
-                    plain = summary(before)
+                    plain = self.plain_seconds.get(number) or summary(self._times(number, call, [{}])[0])
                     found.append(TunedCall(plain.median, plain.median, plain.noise))
                     break
                 before, after = self._times(number, call, [{}, mine])
                 taken = timing.ratio(after, before)
-                fast = number in self.captured or _is_fast_enough(taken)
+                fast = number in self.captured or self._is_fast_enough(mine, taken)
                 if fast and (self.compiled or self._right(number, call, mine)):
                     plain = summary(before)
                     found.append(TunedCall(plain.median, plain.median * taken.median, plain.noise))
@@ -429,12 +493,15 @@ class _Tuning:
             self._install(choice)
             yield
 
-    def _install(self, choice: _Choice) -> None:
+    def _install(self, choice: _Choice, *, final: bool = False) -> None:
         for number, kind in enumerate(self.kinds):
             segments = self._segments(number, choice)
             decision = tuned_decision(
                 type(kind.modules[0]), kind.decisions, segments, kind.argument, self._fault(kind, 0) or _NOT_FASTER
             )
+            if final and is_function(kind.modules[0]):
+                for function in kind.modules:
+                    note_user(self.model, function, decision)
             install(kind.modules, decision)
 
     def _segments(self, number: int, choice: _Choice) -> list[tuple[int, int | None]]:
@@ -461,7 +528,11 @@ class _Tuning:
 
     def _gain(self, entry: tuple[int, int], candidate: int | None) -> float:
         size = self._size(entry)
-        return size.gain(candidate, self.compiled) * size.layers
+        return size.gain(candidate, self._measure_of_layers) * size.layers
+
+    @property
+    def _measure_of_layers(self) -> _Measure:
+        return "device" if self.compiled else "whole"
 
     def _tuned_layers(self, choice: _Choice) -> list[TunedLayer]:
         """The decisions, to be kept."""
@@ -512,7 +583,8 @@ class _Tuning:
         kind = self.kinds[number]
         decision, contender = kind.decisions[place], size.measured.kernels[place]
         chosen = choice.get((number, elements)) == place and self._fault(kind, place) is None
-        own, kernel = size.seconds(None, self.compiled), size.seconds(place, self.compiled)
+        measure = self._measure_of_layers
+        own, kernel = size.seconds(None, measure), size.seconds(place, measure)
         reason = None
         if not chosen:
             reason = contender.fault or self._fault(kind, place) or self.dropped.get((number, elements))
@@ -532,11 +604,6 @@ class _Tuning:
 
 
 _NOT_FASTER = "not faster than its own forward"
-
-
-def _is_fast_enough(taken: Seconds) -> bool:
-    """Whether a call is not slower than before, by the ratio of the two, within the noise."""
-    return taken.median <= 1 + min(_MOST_SLOWER, taken.noise)
 
 
 def _agreed(ranks: Sequence[Measured]) -> Measured:

@@ -7,7 +7,7 @@ to those of the own forward in a wider type as the own forward's are, within a t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,7 @@ from kernels.layer.observe import (
     copied,
     largest_difference,
     largest_value,
+    overwrite,
     pairs,
     preserved,
     tensors_of,
@@ -94,6 +95,20 @@ def measure(
         tolerance: How many times further than the own forward a kernel may be from the result in a wider type.
         compiled: Whether the model is compiled: then each is compiled by itself before it is timed.
     """
+    import torch
+
+    # What a checkpoint around the layer counts is what its own forward keeps for the backward, not what is run here.
+    with torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
+        return _measured(call, kernels, tolerance, compiled=compiled)
+
+
+def _itself(tensor: Any) -> Any:
+    return tensor
+
+
+def _measured(
+    call: LayerCall, kernels: Sequence[Callable[..., Any] | None], tolerance: float, *, compiled: bool
+) -> Measured:
     import torch
 
     module = call.module
@@ -321,9 +336,8 @@ def _kept_parameters(module: nn.Module) -> Iterator[Callable[[], bool]]:
         yield changed
     finally:
         if changed():
-            with torch.no_grad():
-                for parameter, value in before.items():
-                    parameter.copy_(value)
+            for parameter, value in before.items():
+                overwrite(parameter, value)
 
 
 def _timed(
@@ -360,7 +374,9 @@ def _timed(
     calls = [timed(call.own), *(timed(MethodType(kernel, call.module)) for _, kernel in right)]
     whole: list[Seconds] | None = None
     alone: list[Seconds] | None = None
-    with preserved(call.module):
+    # The call around it runs eager, so that every layer is seen.
+    stance = torch.compiler.set_stance("default") if compiled else nullcontext()
+    with preserved(call.module), stance:
         if not compiled or not is_accelerator(device):
             whole = side_by_side(calls, device, device_alone=False)
         if is_accelerator(device):

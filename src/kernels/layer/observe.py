@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +28,7 @@ __all__ = [
     "eager",
     "largest_difference",
     "largest_value",
+    "overwrite",
     "pairs",
     "preserved",
     "tensors_of",
@@ -89,14 +90,52 @@ def copied(value: Any) -> Any:
     Raises:
         Exception: What an argument's own code raises.
     """
-    leaves = {id(each): each.detach().clone().requires_grad_(each.requires_grad) for each in tensors_of(value)}
-    return copy.deepcopy(value, leaves)
+    found: dict[int, torch.Tensor] = {}
+    _find_tensors(value, found, set())
+    # Beforehand: `deepcopy` refuses a tensor with a graph, such as one in a cache.
+    return copy.deepcopy(value, {place: _copied(each) for place, each in found.items()})
+
+
+def _find_tensors(value: Any, found: dict[int, torch.Tensor], seen: set[int]) -> None:
+    """The tensors in lists, tuples, dictionaries and the attributes of objects, by their identity."""
+    import torch
+
+    if id(value) in seen or isinstance(value, (type, torch.nn.Module)):
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        found[id(value)] = value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            _find_tensors(each, found, seen)
+    elif isinstance(value, (tuple, list, set, frozenset)):
+        for each in value:
+            _find_tensors(each, found, seen)
+    elif hasattr(value, "__dict__"):
+        _find_tensors(vars(value), found, seen)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the strides of the original, which a kernel may be wrong for; `clone` makes a slice contiguous."""
+    import torch
+
+    plain = tensor.detach()
+    if plain.layout is torch.strided and not plain.is_quantized and type(plain) is torch.Tensor:
+        held = plain
+        for dimension, stride in enumerate(plain.stride()):
+            if stride == 0:  # expanded: the copy has one, too
+                held = held.narrow(dimension, 0, min(1, plain.shape[dimension]))
+        made = torch.empty_strided(held.shape, held.stride(), dtype=held.dtype, device=held.device)
+        try:
+            return made.copy_(held).expand(plain.shape).requires_grad_(tensor.requires_grad)
+        except RuntimeError:  # its elements overlap in another way
+            pass
+    return plain.clone().requires_grad_(tensor.requires_grad)
 
 
 @contextmanager
 def preserved(module: nn.Module) -> Iterator[None]:
     """Restore a module's buffers and the state of the random numbers after a block."""
-    import torch
 
     # A forward may change a buffer, or set another tensor in its place.
     tables = [(each._buffers, dict(each._buffers)) for each in module.modules() if each._buffers]
@@ -105,11 +144,18 @@ def preserved(module: nn.Module) -> Iterator[None]:
         with _same_random_numbers(module):
             yield
     finally:
-        with torch.no_grad():
-            for buffers, before in tables:
-                buffers.update(before)
-            for buffer, value in values:
-                buffer.copy_(value)
+        for buffers, before in tables:
+            buffers.update(before)
+        for buffer, value in values:
+            overwrite(buffer, value)
+
+
+def overwrite(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Give a tensor other values, also one that was made in inference mode."""
+    import torch
+
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        tensor.copy_(value)
 
 
 @contextmanager

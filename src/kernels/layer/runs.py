@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.errors import RequestError
 from kernels.layer.mode import Mode
-from kernels.layer.observe import LayerCall, copied, eager, preserved, tensors_of, watched, wide
+from kernels.layer.observe import LayerCall, copied, eager, overwrite, preserved, tensors_of, watched, wide
 from kernels.support.formatting import wrong_type
 
 if TYPE_CHECKING:
@@ -181,42 +181,46 @@ def _kept_gradients(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _undone_steps(model: nn.Module) -> Iterator[list[torch.Tensor | None]]:
     """Undo the steps of optimizers in a block; gives a list that gets the gradients at the first one."""
-    import copy
-
-    import torch
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     gradients: list[torch.Tensor | None] = []
-    before: dict[int, tuple[Any, dict[str, Any], list[tuple[torch.Tensor, torch.Tensor]]]] = {}
+    undo: dict[int, Callable[[], None]] = {}
 
     def keep(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if id(optimizer) in before:
-            return
-        parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        # On the host: an optimizer's state may be twice the model.
-        values = [(each, each.detach().to("cpu", copy=True)) for each in parameters]
-        before[id(optimizer)] = optimizer, _on_host(copy.copy(optimizer.state_dict())), values
-        if not gradients:
-            gradients.extend(None if each.grad is None else each.grad.clone() for each in model.parameters())
+        if id(optimizer) not in undo:
+            undo[id(optimizer)] = _restoring(optimizer)
+            if not gradients:
+                gradients.extend(None if each.grad is None else each.grad.clone() for each in model.parameters())
 
     hook = register_optimizer_step_pre_hook(keep)
     try:
         yield gradients
     finally:
         hook.remove()
-        with torch.no_grad():
-            for optimizer, state, values in before.values():
-                for parameter, value in values:
-                    parameter.copy_(value)
-                optimizer.load_state_dict(state)
+        for restore in undo.values():
+            restore()
 
 
-def _on_host(state: dict[str, Any]) -> dict[str, Any]:
+def _restoring(optimizer: Any) -> Callable[[], None]:
+    """What gives an optimizer's parameters, its state and its options back."""
     import torch
-    from torch.utils._pytree import tree_map_only
 
-    copied: dict[str, Any] = tree_map_only(torch.Tensor, lambda each: each.detach().to("cpu", copy=True), state)
-    return copied
+    groups = [dict(group) for group in optimizer.param_groups]
+    states = {parameter: dict(state) for parameter, state in optimizer.state.items()}
+    tensors = [each for group in groups for each in group["params"]]
+    tensors += [each for state in states.values() for each in state.values() if isinstance(each, torch.Tensor)]
+    # On the host: an optimizer's state may be twice the model.
+    values = [(each, each.detach().to("cpu", copy=True)) for each in tensors]
+
+    def restore() -> None:
+        for group, before in zip(optimizer.param_groups, groups, strict=True):
+            group.update(before)
+        optimizer.state.clear()
+        optimizer.state.update(states)
+        for tensor, value in values:
+            overwrite(tensor, value)
+
+    return restore
 
 
 def _loss(result: Any) -> Any:

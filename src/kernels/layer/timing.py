@@ -10,6 +10,8 @@ import timeit
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kernels.support.distributed import gathered, rank_count
+
 if TYPE_CHECKING:
     import torch
 
@@ -49,9 +51,10 @@ def side_by_side(calls: Sequence[Callable[[], Any]], device: torch.device, *, de
         device: Where it runs.
         device_alone: Measure the device's share alone, where Triton can; else the host's share counts, too.
     """
-    if device_alone and is_accelerator(device) and importlib.util.find_spec("triton") is not None:
+    several = rank_count() > 1  # a layer may wait for the others: each rank has to call it as often as they do
+    if device_alone and is_accelerator(device) and not several and importlib.util.find_spec("triton") is not None:
         return _summed([[_on_device(call) for call in calls] for _ in range(_ROUNDS)])
-    blocks = [(call, _repeats(_whole(call, 1))) for call in calls]
+    blocks = [(call, _repeats(max(gathered(_whole(call, 1))))) for call in calls]
     return _summed([[_whole(call, repeats) for call, repeats in blocks] for _ in range(_ROUNDS)])
 
 

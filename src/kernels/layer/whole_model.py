@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["kernelize_model", "request_of", "unkernelize_model"]
+__all__ = ["kernelize_model", "note_user", "request_of", "unkernelize_model"]
 
 # Users know the function, not this module.
 _log = logger("kernels.layer.kernelize")
@@ -57,7 +57,7 @@ def kernelize_model(
     plan = tuned_plan(model, found, request, plan, check_tuned(autotuned))
     for modules, decision in plan:
         if is_function(modules[0]):
-            _note_user(model, modules[0], decision)
+            note_user(model, modules[0], decision)
         if decision is not None:
             install(modules, decision)
             continue
@@ -102,7 +102,7 @@ def request_of(
 _users: WeakKeyDictionary[nn.Module, WeakSet[nn.Module]] = WeakKeyDictionary()
 
 
-def _note_user(model: nn.Module, function: nn.Module, decision: LayerDecision | None) -> None:
+def note_user(model: nn.Module, function: nn.Module, decision: LayerDecision | None) -> None:
     """Say so when a function changes in other models, too."""
     before, wanted = decision_of(function), None if decision is None else decision.function
     others = [each for each in _users.setdefault(function, WeakSet()) if each is not model]
@@ -145,7 +145,7 @@ def unkernelize_model(model: nn.Module) -> None:
     found = ModelModules(model)
     functions = [function for _, _, function in found.functions()]
     for function in functions:
-        _note_user(model, function, None)
+        note_user(model, function, None)
     for module in (*found.modules, *functions):
         restore(module)
     remember_notes(model, ())

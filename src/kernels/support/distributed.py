@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["agree", "gathered", "in_job"]
+__all__ = ["agree", "gathered", "in_job", "rank_count"]
 
 
 def agree(key: str, ask: Callable[[], str]) -> str:
@@ -51,12 +51,17 @@ def gathered(value: Any) -> list[Any]:
         >>> gathered("1.5 ms")
         ['1.5 ms']
     """
-    if _store() is None:
+    count = rank_count()
+    if count == 1:
         return [value]
-    distributed = sys.modules["torch.distributed"]
-    found: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(found, value)
+    found: list[Any] = [None] * count
+    sys.modules["torch.distributed"].all_gather_object(found, value)
     return found
+
+
+def rank_count() -> int:
+    """How many ranks a distributed job has; 1 if there is no job."""
+    return 1 if _store() is None else int(sys.modules["torch.distributed"].get_world_size())
 
 
 def in_job() -> bool:
