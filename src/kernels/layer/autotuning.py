@@ -24,7 +24,7 @@ from kernels.layer.observe import LayerCall, eager, tensors_of
 from kernels.layer.plan import NO_CANDIDATE, LayerRequest, plan_layers
 from kernels.layer.report import check_model, folded_path
 from kernels.layer.runs import ModelCall, Outcome, is_compiled, same_outcome
-from kernels.layer.swap import install, kept_forwards, restore
+from kernels.layer.swap import decision_of, install, kept_forwards, restore
 from kernels.layer.timing import Seconds, calls_side_by_side, summary
 from kernels.layer.tuned import Segment, TunedLayer, facts_of, identity_of, tuned_decision, write_tuned
 from kernels.layer.whole_model import note_user, request_of
@@ -213,6 +213,7 @@ class _Tuning:
         modules = self._find_kinds()
         if not any(gathered(bool(modules))):
             return AutotuneReport((), ())
+        self.before = {id(module): decision_of(module) for module in modules if is_function(module)}
         with kept_forwards([*self.found.modules, *modules]) as keep, _progress(len(self.calls)) as advance:
             for module in modules:
                 restore(module)
@@ -501,7 +502,7 @@ class _Tuning:
             )
             if final and is_function(kind.modules[0]):
                 for function in kind.modules:
-                    note_user(self.model, function, decision)
+                    note_user(self.model, function, decision, self.before[id(function)])
             install(kind.modules, decision)
 
     def _segments(self, number: int, choice: _Choice) -> list[tuple[int, int | None]]:

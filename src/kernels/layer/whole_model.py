@@ -57,7 +57,7 @@ def kernelize_model(
     plan = tuned_plan(model, found, request, plan, check_tuned(autotuned))
     for modules, decision in plan:
         if is_function(modules[0]):
-            note_user(model, modules[0], decision)
+            note_user(model, modules[0], decision, decision_of(modules[0]))
         if decision is not None:
             install(modules, decision)
             continue
@@ -102,9 +102,18 @@ def request_of(
 _users: WeakKeyDictionary[nn.Module, WeakSet[nn.Module]] = WeakKeyDictionary()
 
 
-def note_user(model: nn.Module, function: nn.Module, decision: LayerDecision | None) -> None:
-    """Say so when a function changes in other models, too."""
-    before, wanted = decision_of(function), None if decision is None else decision.function
+def note_user(
+    model: nn.Module, function: nn.Module, decision: LayerDecision | None, before: LayerDecision | None
+) -> None:
+    """Say so when a function changes in other models, too.
+
+    Args:
+        model: The model that is kernelized.
+        function: The marked function.
+        decision: What is decided for it now.
+        before: What was decided for it before.
+    """
+    wanted = None if decision is None else decision.function
     others = [each for each in _users.setdefault(function, WeakSet()) if each is not model]
     if others and before is not None and before.function is not wanted:
         name, now = before.layer, "its own forward" if decision is None else decision.kernel or "its own forward"
@@ -145,7 +154,7 @@ def unkernelize_model(model: nn.Module) -> None:
     found = ModelModules(model)
     functions = [function for _, _, function in found.functions()]
     for function in functions:
-        note_user(model, function, None)
+        note_user(model, function, None, decision_of(function))
     for module in (*found.modules, *functions):
         restore(module)
     remember_notes(model, ())
