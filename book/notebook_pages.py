@@ -61,6 +61,10 @@ _TEMPLATE = """
 ``````
 {% endblock data_text %}
 
+{% block data_png scoped %}
+<img src="data:image/png;base64,{{ output.data['image/png'] | trim }}" alt="The output above as a picture">
+{% endblock data_png %}
+
 {% block data_html scoped %}
 <div>
 {{ output.data['text/html'] | plain_table }}

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from hub import TestHub
+from tuned_models import measured
 
 from kernels import install_kernel
 from kernels.models.lockfile import Lock, Pin
@@ -257,3 +258,70 @@ def test_what_a_killed_mirror_run_left_is_counted_and_removed_and_a_run_at_work_
     assert done.stdout.splitlines()[-1] == "Removed 0 commits, freed 1.0 MB."
     assert sorted(path.name for path in root.iterdir()) == ["link", "young"]
     assert (tmp_path / "elsewhere" / "mine").exists()
+
+
+# autotune
+
+
+def records(cache: Path) -> list[Path]:
+    return sorted(cache.glob(".locks/kernels-autotune/*"))
+
+
+def test_decisions_of_autotune_are_shown(kernels: Callable[..., Any], isolated_env: Path) -> None:
+    measured()
+    assert kernels("cache").stdout.splitlines()[-1] == (
+        "2 decisions of autotune; to show or remove them: kernels cache autotune"
+    )
+    lines = kernels("cache", "autotune").stdout.splitlines()
+    assert lines[0].split() == ["Layer", "Class", "Device", "Torch", "Type", "Mode", "Kernel", "Serves"]
+    [other] = [line for line in lines if line.startswith("other ")]
+    assert other.endswith("float32  INFERENCE  Wrong   never: the kernel fails: ValueError: no such shape")
+    listed = json.loads(kernels("cache", "--json").stdout)["autotune"]
+    alone = json.loads(kernels("cache", "autotune", "--repo", "Wrong", "--json").stdout)
+    assert alone["removed"] is None
+    [decision] = alone["decisions"]
+    assert decision in listed
+    assert (decision["kernels"], decision["facts"]["class"].rpartition(".")[2]) == (["Wrong"], "Other")
+    assert [str(path) for path in records(isolated_env)] == [each["file"] for each in listed]
+
+
+def test_decisions_of_one_kernel_or_all_are_removed(kernels: Callable[..., Any], isolated_env: Path) -> None:
+    measured()
+    for refused in (("autotune", "--remove"), ("autotune", "--remove", "--json"), ("prune", "--yes")):
+        kernels("cache", *refused)
+        assert len(records(isolated_env)) == 2
+    assert "Did you mean 'Wrong'?" in kernels("cache", "autotune", "--repo", "Worng", "--remove", "--yes").stderr
+    assert kernels("cache", "autotune", "--repo", "Wrong", "--remove", "--yes").stdout.endswith("Removed 1 decision.\n")
+    [left] = records(isolated_env)
+    assert b'"Fast"' in left.read_bytes()
+    answer = json.loads(kernels("cache", "autotune", "--remove", "--yes", "--json").stdout)
+    assert answer["removed"] == [str(left)]
+    assert records(isolated_env) == []
+    assert kernels("cache", "list", "--remove").exit_code == 2
+
+
+def test_a_damaged_decision_is_shown_and_removed(kernels: Callable[..., Any], isolated_env: Path) -> None:
+    measured()
+    path = records(isolated_env)[0]
+    path.chmod(0o644)
+    path.write_text("{")
+    (path.parent / "folder.json").mkdir()
+    assert kernels("cache").exit_code == 0
+    result = kernels("cache", "autotune")
+    assert result.exit_code == 0
+    assert f"ignored: {path.name} is damaged, or of another user" in result.stdout
+    unknown = dict.fromkeys(("facts", "kernels", "serves", "out"))
+    assert {"file": str(path), **unknown} in json.loads(kernels("cache", "--json").stdout)["autotune"]
+    result = kernels("cache", "autotune", "--remove", "--yes")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, "Removed 2 decisions.")
+    assert [each.name for each in records(isolated_env)] == ["folder.json"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right there")
+def test_decisions_behind_a_link_stay(kernels: Callable[..., Any], isolated_env: Path, tmp_path: Path) -> None:
+    measured()
+    folder = isolated_env / ".locks" / "kernels-autotune"
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert kernels("cache", "autotune", "--remove", "--yes").stdout.startswith("0 decisions")
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 2

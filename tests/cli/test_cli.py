@@ -141,7 +141,7 @@ def test_a_command_that_an_error_suggests_has_a_path_as_one_word(
         (["serve", ".", "--port", "99999"], "'--port': expected an integer from 0 to 65535, got '99999'."),
         (["build", "--jobs", "0"], "'--jobs': expected an integer of at least 1, got '0'."),
         (["cache", "prune", "--older-than", "nan"], "'--older-than': expected a number of at least 0, got 'nan'."),
-        (["cache", "lst"], "'lst' is not one of 'list', 'size', 'prune', 'verify'. Did you mean 'list'?"),
+        (["cache", "lst"], "'lst' is not one of 'list', 'size', 'prune', 'verify', 'autotune'. Did you mean 'list'?"),
         (["cache", "prune", "--repair"], "--repair is an option of `verify`, not of `prune`."),
         (["--nope"], "No such option: --nope"),
     ],

@@ -47,6 +47,7 @@ ANSWERS = [
     ("cache", "list", "cache"),
     ("cache", "size", "cache size"),
     ("cache", "verify", "cache verify"),
+    ("cache", "autotune", "cache autotune"),
     ("cache", "prune", "cache prune --all --older-than 0"),
     ("mirror", "", "mirror tree --repo {kernel}"),
     ("mirror", "--verify", "mirror tree --verify"),

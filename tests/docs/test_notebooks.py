@@ -49,7 +49,7 @@ def test_its_results_are_tables_plain_text_and_short_errors(ran: tuple[Path, Any
     """Tables are plain HTML; nothing else is written to stderr; an error is five lines and its message."""
     for output in (output for cell in ran[1].cells if cell.cell_type == "code" for output in cell.outputs):
         if output.output_type == "execute_result":
-            assert set(output.data) <= {"text/plain", "text/html"}
+            assert set(output.data) <= {"text/plain", "text/html", "image/png"}
             tags = ReadHtml(output.data.get("text/html", "")).tags
             assert tags <= {"table", "div", "thead", "tbody", "tr", "th", "td"}
         elif output.output_type == "stream":
@@ -101,7 +101,9 @@ def test_the_site_shows_a_notebook_with_its_outputs(path: Path, site: Path) -> N
     for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
         for output in cell.outputs if not cell.source.startswith("%%writefile") else ():
             html = output.get("data", {}).get("text/html", "")
-            if html:
+            if "image/png" in output.get("data", {}):
+                assert f'src="data:image/png;base64,{output.data["image/png"].strip()}"' in page
+            elif html:
                 assert "style=" not in page.partition("<table>")[2].partition("</table>")[0]
                 assert all(_words(text) in shown for text in ReadHtml(html).cells)
             else:

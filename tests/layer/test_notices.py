@@ -40,7 +40,7 @@ def test_a_name_that_no_layer_has_is_in_the_report_and_the_log(log: pytest.LogCa
     model = Model()
     report = kernelize(model, {"Nrom": NORM, "Act": ACT}, mode=Mode.INFERENCE, report=True)
     assert report.notes == (MISSPELT,)
-    assert str(report).splitlines()[-1] == MISSPELT
+    assert str(report).splitlines()[-2] == MISSPELT
     assert "Did you mean &#x27;Norm&#x27;?" in report._repr_html_()
     assert [each.levelname for each in log.records if each.getMessage() == MISSPELT] == ["INFO"]
     assert kernelize_report(model) == report

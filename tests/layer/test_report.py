@@ -11,6 +11,8 @@ from torch import nn
 
 from kernels.layer import KernelizeReport, KernelizeRow, Mode, kernelize, kernelize_report, unkernelize
 
+NOT_MEASURED = "Not measured: kernels.autotune(model, (inputs,)) keeps only the kernels that pay."
+
 
 def test_the_report_is_the_same_later() -> None:
     registered(Norm=Gives(KernelNorm))
@@ -61,7 +63,22 @@ def test_it_prints_as_a_table_in_which_equal_layers_share_a_line() -> None:
         "layers.*.mlp (12)   MLP      its own forward: no kernel is mapped to layer 'MLP'",
         "norm                RMSNorm  org/norm  0123456  torch-cpu  INFERENCE (any mode)",
         "head.2b             Head     its own forward: cannot load: gone (org/head)",
+        NOT_MEASURED,
     ]
+
+
+def test_it_says_how_to_measure_only_where_kernels_serve_and_none_was_measured() -> None:
+    kernel = {"kernel": "org/norm", "mode": "INFERENCE", "registered": "INFERENCE"}
+    rows = KernelizeRow("a", "Norm", **kernel), KernelizeRow("b", "Norm", reason="not kernelized")
+    tuned = KernelizeRow("c", "Norm", **kernel, measured=True, from_size="from 4,096 elements")
+    assert [KernelizeReport(each).measured for each in (rows, rows[1:], (*rows, tuned))] == [False, True, True]
+    assert ReadHtml(KernelizeReport(rows)._repr_html_()).cells[-1] == NOT_MEASURED
+    assert str(KernelizeReport((*rows, tuned))).splitlines()[2:] == [
+        "a       Norm   org/norm  -       -        INFERENCE",
+        "b       Norm   its own forward: not kernelized",
+        "c       Norm   org/norm  -       -        INFERENCE; measured from 4,096 elements",
+    ]
+    assert KernelizeReport((tuned,)).to_list()[0]["measured"] is True
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -231,7 +231,7 @@ def test_what_a_message_quotes_is_one_line_or_set_off(kind: str) -> None:
     row = KernelizeRow(text, text, kernel=text, commit=text, variant=text, mode=text)
     report = str(KernelizeReport((row, KernelizeRow("a", "B", reason=text))))
     assert not unsafe_in(report)
-    assert len(report.splitlines()) == 4
+    assert len(report.splitlines()) == 5
 
 
 # What a Hub and a repository send

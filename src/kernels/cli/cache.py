@@ -1,4 +1,4 @@
-"""`kernels cache`: show, prune and verify what this project put on disk."""
+"""`kernels cache`: show, prune and verify what this project put on disk, and what `autotune` decided."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from kernels.cli._arguments import AsJson
 from kernels.cli._confirm import confirm_removal
 from kernels.cli._output import format_size, print_json, print_line, print_table
 from kernels.cli._values import Choice
-from kernels.support.formatting import did_you_mean, plural
+from kernels.support.formatting import did_you_mean, format_names, plural
 
 if TYPE_CHECKING:
     from kernels.cache.inventory import CacheContents, CachedCommit
     from kernels.cache.prune import PrunePlan
     from kernels.cache.verify import VerifiedCommit
+    from kernels.layer.tuned import TunedLayer
     from kernels.models.lockfile import Lock
 
 __all__ = ["cache"]
@@ -35,6 +36,7 @@ class _Action(Choice):
         "killed processes. Shows them and asks first.",
     )
     verify = "verify", "Compare every file with the Hub's listing and with the build's digest."
+    autotune = "autotune", "Show or remove the decisions of `autotune`: layer, device, kernel, and where it serves."
 
 
 _PRUNE = "Options of prune"
@@ -68,7 +70,16 @@ def cache(
         typer.Option("--all", help="Also the heads of branches, but not what a lockfile pins.", rich_help_panel=_PRUNE),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", rich_help_panel=_PRUNE)
+        bool,
+        typer.Option("--yes", "-y", help="Do not ask for confirmation; also with --remove.", rich_help_panel=_PRUNE),
+    ] = False,
+    remove: Annotated[
+        bool,
+        typer.Option(
+            "--remove",
+            help="Remove the decisions, or those about the kernels of --repo; they are measured anew.",
+            rich_help_panel="Options of autotune",
+        ),
     ] = False,
     repair: Annotated[
         bool,
@@ -80,7 +91,7 @@ def cache(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the cache by repository, commit and build; remove unused commits; verify all files.
+    """Show the cache by repository, commit and build; remove unused commits; verify files; show autotune's decisions.
 
     The cache is the folder in KERNELS_CACHE, or that of huggingface_hub. Only files of this project are shown and
     removed. What a lockfile pins is never removed.
@@ -89,6 +100,7 @@ def cache(
         $ kernels cache
         $ kernels cache prune --older-than 30
         $ kernels cache verify --repair
+        $ kernels cache autotune
     """
     from kernels.cache.inventory import scan_cache
     from kernels.models.requirement import check_repo_id
@@ -97,11 +109,15 @@ def cache(
         ("--older-than", older_than is not None, _Action.prune),
         ("--lockfile", bool(lockfiles), _Action.prune),
         ("--all", everything, _Action.prune),
-        ("--yes", yes, _Action.prune),
+        ("--yes", yes and not remove, _Action.prune),
         ("--repair", repair, _Action.verify),
+        ("--remove", remove, _Action.autotune),
     ):
         if given and action is not needs:
             raise typer.BadParameter(f"{option} is an option of `{needs.value}`, not of `{action.value}`")
+    if action is _Action.autotune:
+        _autotune(repos or (), remove, yes, as_json)
+        return
     only = [check_repo_id(repo_id) for repo_id in repos or ()]
     contents = scan_cache()
     _require_cached(contents, only)
@@ -141,6 +157,7 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
                 "leftovers": contents.leftovers,
                 "temporary": contents.temporary,
                 "left_alone": contents.left_alone,
+                "autotune": [_plain_decision(*each) for each in _decisions(repos).items()],
             }
         )
         return
@@ -168,6 +185,9 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
             f"{format_size(contents.temporary)} of temporary files; `kernels cache prune` removes those of processes "
             "that were killed more than a day ago"
         )
+    decisions = _decisions(repos)
+    if decisions:
+        print_line(f"{plural(len(decisions), 'decision')} of autotune; to show or remove them: kernels cache autotune")
     _print_not_touched(contents)
 
 
@@ -332,6 +352,58 @@ def _plain_check(each: VerifiedCommit) -> dict[str, Any]:
         "digest": each.digest,
         "repaired": each.repaired,
     }
+
+
+# autotune
+
+
+def _autotune(repos: Sequence[str], remove: bool, yes: bool, as_json: bool) -> None:
+    from kernels.errors import RepositoryNotFound
+    from kernels.layer.tuned import remove_tuned, tuned_folder
+
+    decisions = _decisions(repos)
+    if repos and not decisions:
+        known = sorted({name for each in _decisions(()).values() if each for name in each.kernels})
+        hint = did_you_mean(repos[0], known, "/")
+        raise RepositoryNotFound(f"The cache has no decision of autotune about {format_names(repos)}.{hint}")
+    if not as_json:
+        if decisions:
+            columns = "Layer", "Class", "Device", "Torch", "Type", "Mode", "Kernel", "Serves"
+            print_table(columns, [_decision(*each) for each in decisions.items()])
+            print_line()
+        print_line(f"{plural(len(decisions), 'decision')} of autotune in {tuned_folder()}")
+        if remove and decisions and not yes:
+            confirm_removal()
+    removed = [path for path in decisions if remove_tuned(path)] if remove and (yes or not as_json) else None
+    if as_json:
+        print_json({"decisions": [_plain_decision(*each) for each in decisions.items()], "removed": removed})
+    elif removed is not None:
+        print_line(f"Removed {plural(len(removed), 'decision')}.")
+    if removed is not None and len(removed) < len(decisions):
+        raise typer.Exit(1)
+
+
+def _decisions(repos: Sequence[str]) -> dict[Path, TunedLayer | None]:
+    """The decisions in the cache, or those about some kernels."""
+    from kernels.layer.tuned import cached_tuned
+
+    return {
+        path: each
+        for path, each in cached_tuned().items()
+        if not repos or (each is not None and not set(each.kernels).isdisjoint(repos))
+    }
+
+
+def _decision(path: Path, each: TunedLayer | None) -> tuple[str, ...]:
+    if each is None:
+        return "-", "-", "-", "-", "-", "-", "-", f"ignored: {path.name} is damaged, or of another user"
+    facts = [each.facts.get(name, "-") for name in ("layer", "class", "device", "torch", "dtype", "mode")]
+    facts[1] = facts[1].rpartition(".")[2]
+    return *facts, ", ".join(each.kernels), each.serves
+
+
+def _plain_decision(path: Path, each: TunedLayer | None) -> dict[str, Any]:
+    return {"file": path} | {name: getattr(each, name, None) for name in ("facts", "kernels", "serves", "out")}
 
 
 # Shared

@@ -22,8 +22,8 @@ def doctor(
 ) -> None:
     """Show what was found on this machine, and what is wrong; exit with status 1 if there is a problem.
 
-    Checks variables, Torch, backends, cache, Hub, lockfile, packages, system and toolkits at the same time, each with a
-    time limit. Changes nothing, and prints no tokens or passwords. Each problem is followed by what to do.
+    Checks variables, Torch, backends, cache, Hub, lockfile, autotune, packages, system and toolkits at the same time,
+    each with a time limit. Changes nothing, and prints no tokens or passwords. Each problem is followed by what to do.
 
     Examples:
         $ kernels doctor

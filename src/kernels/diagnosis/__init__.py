@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from kernels._version import __version__
+from kernels.diagnosis.autotune import check_autotune
 from kernels.diagnosis.cache import CacheReport, check_cache
 from kernels.diagnosis.finding import CheckName, Finding, Findings
 from kernels.diagnosis.hardware import (
@@ -91,6 +92,7 @@ def diagnose() -> Diagnosis:
             "cache": (_SECONDS, check_cache),
             "hub": (HUB_SECONDS, check_hubs),
             "lock": (_SECONDS, check_lock),
+            "autotune": (_MACHINE_SECONDS, check_autotune),
         }
     )
     if isinstance(answers["hub"], TimeoutError):
@@ -123,9 +125,10 @@ def diagnose() -> Diagnosis:
     packages, *installed = part("packages", ({},))
     cache, *stored = part("cache", (CacheReport(""),))
     hubs, *asked = part("hub", ((HubReport(""),),))
-    lock = answers["lock"]
     found += [*machine, *compilers, *installed, *stored, *asked]
-    found += [lock] if isinstance(lock, Findings) else part("lock", ())
+    for name in ("lock", "autotune"):
+        answer = answers[name]
+        found += [answer] if isinstance(answer, Findings) else part(name, ())
     return Diagnosis(
         version=__version__,
         location=str(LOCATION),

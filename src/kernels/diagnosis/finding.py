@@ -12,7 +12,9 @@ from kernels.support.formatting import format_text
 __all__ = ["CheckName", "Finding", "Findings"]
 
 #: The checks, by the name that `kernels doctor --json` gives them.
-CheckName = Literal["backends", "cache", "hub", "lock", "packages", "system", "toolkits", "torch", "variables"]
+CheckName = Literal[
+    "autotune", "backends", "cache", "hub", "lock", "packages", "system", "toolkits", "torch", "variables"
+]
 
 #: The most characters of a message.
 _LONGEST = 1000

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from kernels.errors import MissingPythonDependency
-from kernels.support.html_table import html_table
-from kernels.support.text_table import text_table
+from kernels.support.html_table import html_table, text_table
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
@@ -137,17 +137,28 @@ class AutotuneReport(Struct, frozen=True):
             raise MissingPythonDependency(
                 "`plot` needs matplotlib, which is not installed: pip install matplotlib"
             ) from None
+
+        class Picture(Figure):
+            """A figure that a notebook shows without `%matplotlib inline`."""
+
+            def _repr_png_(self) -> bytes:
+                content = BytesIO()
+                self.savefig(content, format="png", facecolor="white")
+                return content.getvalue()
+
         shown = [row for row in self.rows if row.gain is not None]
         names = [f"{row.layer} {row.inputs}\n{row.kernel}" for row in shown]
-        figure = Figure(figsize=(8, 1.2 + 0.45 * (len(shown) + len(self.calls))), layout="constrained")
-        axes = figure.subplots()
         names += [f"call {number}, whole" for number in range(1, len(self.calls) + 1)]
         gains = [row.gain or 0.0 for row in shown] + [call.gain for call in self.calls]
         colors = ["#2a7f4f" if row.chosen else "#9a9a9a" for row in shown] + ["#2a5f9e"] * len(self.calls)
-        axes.barh(names, gains, color=colors)
+        figure = Picture(figsize=(8, 1.2 + 0.45 * len(names)), layout="constrained")
+        axes = figure.subplots()
+        bars = axes.barh(range(len(names)), gains, color=colors, tick_label=names)
+        axes.bar_label(bars, fmt="%.2f", padding=3)
         axes.axvline(1, color="black", linewidth=0.8)
+        axes.margins(x=0.1)
         axes.invert_yaxis()
-        axes.set_xlabel("times as fast as the layer's own forward; green is chosen")
+        axes.set_xlabel("times as fast (green: chosen, grey: not, blue: whole calls)")
         return figure
 
     def _repr_html_(self) -> str:
@@ -162,8 +173,7 @@ class AutotuneReport(Struct, frozen=True):
     def __str__(self) -> str:
         if not self.rows:
             return self._title
-        tables = text_table(_HEADINGS, self._cells()) + text_table(_CALL_HEADINGS, self._calls())
-        return "\n".join([self._title, *tables])
+        return f"{text_table(_HEADINGS, self._cells(), title=self._title)}\n{text_table(_CALL_HEADINGS, self._calls())}"
 
     @property
     def _title(self) -> str:

@@ -26,8 +26,7 @@ from kernels.layer.observe import (
 from kernels.layer.report import check_model, folded_path
 from kernels.layer.swap import decision_of
 from kernels.support.formatting import error_on_one_line, wrong_type
-from kernels.support.html_table import html_table
-from kernels.support.text_table import text_table
+from kernels.support.html_table import html_table, text_table
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class LayerComparison:
         printer.text(str(self))  # IPython's plain text
 
     def __str__(self) -> str:
-        return "\n".join([self._title, *(text_table(_HEADINGS, self._cells()) if self.rows else ())])
+        return text_table(_HEADINGS, self._cells(), title=self._title) if self.rows else self._title
 
     @property
     def _title(self) -> str:

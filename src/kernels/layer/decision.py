@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from kernels.layer.device import ModuleDevice
-from kernels.layer.mapping import MappingView, NoKernel, SelectedKernel
+from kernels.layer.mapping import NoKernel, SelectedKernel
 from kernels.layer.mode import Mode
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ DECISION = "_kernelized"
 
 
 class Chosen(Struct, frozen=True, eq=False):
-    """What a decision was made from: the mapping, what it gave, and the device."""
+    """What a decision was made from: what the mapping gave, and the device."""
 
-    view: MappingView
     choice: SelectedKernel | NoKernel
     device: ModuleDevice
 

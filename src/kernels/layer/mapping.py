@@ -32,7 +32,6 @@ __all__ = [
     "SelectedKernel",
     "check_bool",
     "current_mapping",
-    "refreshed",
     "register_kernel_mapping",
     "select",
     "use_kernel_mapping",
@@ -192,16 +191,8 @@ def current_mapping(mapping: Any = None) -> MappingView:
         TypeError: An entry is of the wrong type.
         RequestError: An unknown device type, or a mode that no kernel can be registered for.
     """
-    return _view([] if mapping is None else [_parse(mapping)])
-
-
-def refreshed(view: MappingView) -> MappingView:
-    """A mapping that was read before, as it is now; what was given for that call alone still counts."""
-    return _view([view.levels[0]] if view.call else [])
-
-
-def _view(given: list[_Kernels]) -> MappingView:
-    levels, call = list(given), bool(given)
+    levels = [] if mapping is None else [_parse(mapping)]
+    call = bool(levels)
     for overlay in reversed(_entered.get()):
         levels.append(overlay._kernels)
         if not overlay._inherits:

@@ -272,7 +272,8 @@ def _decide(first_path: Mapping[_Kind, str], request: LayerRequest) -> list[_Mod
     load_layers(loads.values())
     for choices in by_mode:
         choices.check(first_path)
-    _warn_of_unmapped({name: hint for choices in by_mode for name, hint in choices.unmapped.items()})
+    if not request.candidate:  # else it has been said of the first candidates
+        _warn_of_unmapped({name: hint for choices in by_mode for name, hint in choices.unmapped.items()})
     return by_mode
 
 
@@ -311,7 +312,7 @@ class _ModeChoices:
         request = self.request
         for kind, path in first_path.items():
             choice = select(request.mapping, kind.name, kind.device, self.mode)
-            chosen = Chosen(request.mapping, choice, kind.device)
+            chosen = Chosen(choice, kind.device)
             if isinstance(choice, SelectedKernel):
                 if request.candidate >= len(choice.candidates):
                     self.by_kind[kind] = self._kept(kind.name, NO_CANDIDATE, None, chosen)
@@ -362,7 +363,7 @@ class _ModeChoices:
     def _checked(self, kind: _Kind, path: str, choice: SelectedKernel, load: LayerLoad) -> LayerDecision:
         """Decide by a loaded layer, which must follow the rules for layers."""
         origin, described_as = origin_of(choice.repository), described(choice.repository)
-        chosen = Chosen(self.request.mapping, choice, kind.device)
+        chosen = Chosen(choice, kind.device)
         if load.error is not None:
             if KernelizeFallback.CANNOT_LOAD not in self.request.fallback:
                 raise load.error

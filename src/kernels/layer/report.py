@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.layer.changes import ChangesSince
-from kernels.layer.decision import LayerDecision
+from kernels.layer.decision import LayerDecision, LayerState
+from kernels.layer.device import of_tensor
+from kernels.layer.mapping import NoKernel
 from kernels.layer.marked import find_marked
+from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.notices import notes_of
 from kernels.layer.swap import decision_of
 from kernels.support.formatting import wrong_type
-from kernels.support.html_table import html_table
-from kernels.support.text import one_line
+from kernels.support.html_table import html_table, text_table
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = ["KernelizeReport", "KernelizeRow", "kernelize_report"]
 
 _HEADINGS = ("module", "layer", "kernel", "commit", "variant", "mode")
 _NO_MARKS = "No layer of this model is marked for kernels. `kernelize(model, by_class=…)` names classes without a mark."
+_NOT_MEASURED = "Not measured: kernels.autotune(model, (inputs,)) keeps only the kernels that pay."
 _INDEX = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 _SHORT_COMMIT = 7
 
@@ -44,6 +45,7 @@ class KernelizeRow:
         reason: Why the layer keeps its own forward; None if a kernel serves it.
         changed: What has changed since, so that the layer should be kernelized again; None if nothing has.
         from_size: From which size of its input on the kernel serves it, as `autotune` measured; None for every size.
+        measured: Whether `autotune` measured it.
     """
 
     module: str
@@ -56,6 +58,7 @@ class KernelizeRow:
     reason: str | None = None
     changed: str | None = None
     from_size: str | None = None
+    measured: bool = False
 
     @property
     def kernelized(self) -> bool:
@@ -70,7 +73,6 @@ class KernelizeReport:
     Attributes:
         rows: One a layer, in the order of the model's modules.
         notes: What else to know, such as a name in the mapping that no layer has; a sentence each.
-        measured: False where kernels serve layers and none of them was measured by `autotune`.
 
     Example:
         >>> print(KernelizeReport((KernelizeRow("layers.0.norm", "RMSNorm", reason="no kernel is mapped to it"),)))
@@ -81,7 +83,6 @@ class KernelizeReport:
 
     rows: tuple[KernelizeRow, ...]
     notes: tuple[str, ...] = ()
-    measured: bool = True
 
     def __iter__(self) -> Iterator[KernelizeRow]:
         return iter(self.rows)
@@ -99,26 +100,47 @@ class KernelizeReport:
         """The rows of layers for which something has changed: their model should be kernelized again."""
         return tuple(row for row in self.rows if row.changed is not None)
 
-    def to_list(self) -> list[dict[str, str | None]]:
-        """The rows as plain data: strings and None, ready for JSON; without `changed` and `from_size` that are None."""
-        rows = [asdict(row) for row in self.rows]
+    @property
+    def measured(self) -> bool:
+        """False where kernels serve layers and `autotune` has measured none: the report then says how to."""
+        return any(row.measured for row in self.rows) or not self.kernelized
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """The rows as plain data, ready for JSON; `changed`, `from_size` and `measured` where they are not empty."""
+        optional = "changed", "from_size", "measured"
         return [
-            {name: value for name, value in row.items() if value or name not in ("changed", "from_size")}
-            for row in rows
+            {name: value for name, value in asdict(row).items() if value or name not in optional} for row in self.rows
         ]
 
     def _repr_html_(self) -> str:
-        title, lines = self._title, self.notes if self.rows else (_NO_MARKS, *self.notes)
-        return html_table(
-            _HEADINGS if self.rows else (), (_cells(*each) for each in _folded(self.rows)), title=title, notes=lines
-        )
+        return html_table(*self._table, title=self._title, notes=self._lines)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))  # IPython's plain text
 
     def __str__(self) -> str:
-        table = _table([_HEADINGS, *(_cells(*each) for each in _folded(self.rows))]) if self.rows else [_NO_MARKS]
-        return "\n".join([self._title, *table, *map(one_line, self.notes)])
+        return text_table(*self._table, title=self._title, notes=self._lines)
+
+    @property
+    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Headings and rows; layers that differ in nothing but the numbers in their paths share one."""
+        reasons: dict[str, set[str | None]] = {}
+        for row in self.rows:
+            reasons.setdefault(row.module, set()).add(row.reason)
+        groups: dict[tuple[str, tuple[str, ...]], dict[str, None]] = {}
+        for row in self.rows:
+            cells = _cells(row, one_mode=len(reasons[row.module]) > 1)
+            groups.setdefault((folded_path(row.module), cells), {})[row.module] = None
+        rows = [
+            (f"{path} ({len(paths)})" if len(paths) > 1 else next(iter(paths)) or "(the model)", *cells)
+            for (path, cells), paths in groups.items()
+        ]
+        return _HEADINGS[: max(map(len, rows), default=0)], rows
+
+    @property
+    def _lines(self) -> list[str]:
+        """What stands below the table."""
+        return [*([] if self.rows else [_NO_MARKS]), *self.notes, *([] if self.measured else [_NOT_MEASURED])]
 
     @property
     def _title(self) -> str:
@@ -126,9 +148,8 @@ class KernelizeReport:
         run = "layer runs" if len(layers) == 1 else "layers run"
         title = f"{len(served)} of {len(layers)} {run} through a kernel"
         changed = len({row.module for row in self.changed})
-        if not changed:
-            return title
-        return f"{title}; {changed} {'has' if changed == 1 else 'have'} changed since: kernelize the model again"
+        has = f"{changed} {'has' if changed == 1 else 'have'}"
+        return f"{title}; {has} changed since: kernelize the model again" if changed else title
 
 
 @public
@@ -151,28 +172,43 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
     """
     check_model(model)
     rows = []
-    known = []
-    changes = ChangesSince()
     for path, module, state, name in find_marked(model):
         decision = decision_of(module) or LayerDecision(name or "", reason="not kernelized")
-        known.append(decision.measured)
-        for each in decision.by_mode:
-            rows.append(
-                KernelizeRow(
-                    module=path,
-                    layer=each.layer,
-                    kernel=each.kernel,
-                    commit=each.commit,
-                    variant=each.variant,
-                    mode=None if each.mode is None else str(each.mode),
-                    registered=None if each.registered is None else str(each.registered),
-                    reason=each.reason,
-                    changed=changes.of(state, decision, each) or None,
-                    from_size=each.from_size if each.function is not None else None,
-                )
+        rows += [
+            KernelizeRow(
+                module=path,
+                layer=each.layer,
+                kernel=each.kernel,
+                commit=each.commit,
+                variant=each.variant,
+                mode=None if each.mode is None else str(each.mode),
+                registered=None if each.registered is None else str(each.registered),
+                reason=each.reason,
+                changed="; ".join(_changes(decision, each, state)) or None,
+                from_size=each.from_size if each.function is not None else None,
+                measured=decision.measured,
             )
-    measured = any(known) or not any(row.kernelized for row in rows)
-    return KernelizeReport(tuple(rows), notes_of(model), measured)
+            for each in decision.by_mode
+        ]
+    return KernelizeReport(tuple(rows), notes_of(model))
+
+
+def _changes(decision: LayerDecision, mode: LayerDecision, now: LayerState) -> Iterator[str]:
+    """What of a layer is not as it was when its kernel was chosen."""
+    then, chosen, asked = decision.state, mode.chosen, mode.mode
+    if then is None or chosen is None or asked is None:
+        return
+    if isinstance(chosen.choice, NoKernel) and chosen.choice.flag is KernelizeFallback.NO_LAYER:
+        return  # no state of the layer has a kernel
+    if not decision.each and now.training != then.training and (Mode.TRAINING in asked) != now.training:
+        yield f"kernelized for {asked}, now in {'training' if now.training else 'evaluation'}"
+    if now.device is not None and now.device != then.device:
+        device = of_tensor(now.device)
+        if device.type != chosen.device.type or device.arch() != chosen.device.arch():
+            yield f"kernelized for {chosen.device}, now on {device}"
+    if None not in (then.dtype, now.dtype) and now.dtype != then.dtype:
+        before, after = (str(each.dtype).removeprefix("torch.") for each in (then, now))
+        yield f"kernelized in {before}, now in {after}"
 
 
 def check_model(model: object) -> None:
@@ -188,49 +224,16 @@ def folded_path(path: str) -> str:
     return _INDEX.sub("*", path)
 
 
-def _folded(rows: tuple[KernelizeRow, ...]) -> list[tuple[str, KernelizeRow]]:
-    """Rows that differ in nothing but the numbers in their paths share a line: `layers.*.norm (32)`."""
-    each = Counter(row.module for row in rows)
-    kept = Counter((row.module, row.reason) for row in rows)
-    groups: dict[tuple[str, KernelizeRow], list[KernelizeRow]] = {}
-    for row in rows:
-        shown = row
-        if row.reason is not None and each[row.module] > 1:  # asked for two modes
-            both = kept[row.module, row.reason] > 1
-            shown = replace(row, mode=None, reason=row.reason if both else f"in {row.mode}, {row.reason}")
-        groups.setdefault((folded_path(row.module), replace(shown, module="")), []).append(row)
-    folded = []
-    for (pattern, shown), group in groups.items():
-        modules = {row.module for row in group}
-        path = f"{pattern} ({len(modules)})" if len(modules) > 1 else group[0].module or "(the model)"
-        folded.append((path, shown))
-    return folded
-
-
-def _cells(path: str, row: KernelizeRow) -> tuple[str, ...]:
+def _cells(row: KernelizeRow, one_mode: bool) -> tuple[str, ...]:
+    """What follows a row's path; `one_mode` where the layer keeps its own forward in one of two modes."""
+    changed = [row.changed] if row.changed else []
     if row.reason is not None:
+        reason = f"in {row.mode}, {row.reason}" if one_mode else row.reason
         kernel = f" ({row.kernel})" if row.kernel else ""
-        changed = f"; {row.changed}" if row.changed else ""
-        return (path, row.layer, f"its own forward: {row.reason}{kernel}{changed}")
+        return row.layer, "; ".join([f"its own forward: {reason}{kernel}", *changed])
     mode = row.mode or "-"
     if row.registered not in (None, row.mode):
         mode += " (any mode)" if row.registered == "FALLBACK" else f" (registered: {row.registered})"
-    for more in (row.from_size, row.changed):
-        if more:
-            mode += f"; {more}"
+    measured = [f"measured {row.from_size or ''}".strip()] if row.measured else []
     commit = row.commit[:_SHORT_COMMIT] if row.commit else "-"
-    return (path, row.layer, row.kernel or "-", commit, row.variant or "-", mode)
-
-
-def _table(lines: list[tuple[str, ...]]) -> list[str]:
-    lines = [tuple(map(one_line, line)) for line in lines]
-    # A reason spans the kernel's columns, so it does not widen them.
-    full = [line for line in lines[1:] if len(line) == len(_HEADINGS)]
-    headings = lines[0] if full else lines[0][:3]
-    widths = [max(len(line[column]) for line in (headings, *full)) for column in range(len(headings))]
-    for column in (0, 1):
-        widths[column] = max(len(line[column]) for line in lines)
-    printed = [headings, *lines[1:]]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)).rstrip() for line in printed
-    ]
+    return row.layer, row.kernel or "-", commit, row.variant or "-", "; ".join([mode, *measured, *changed])

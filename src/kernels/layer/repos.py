@@ -49,7 +49,6 @@ __all__ = [
     "load_layers",
     "locked_kernel",
     "origin_of",
-    "same_layer",
 ]
 
 
@@ -459,11 +458,6 @@ def load_key(repository: RepositoryProtocol, device: ModuleDevice) -> Any:
 def origin_of(repository: RepositoryProtocol) -> str:
     """A repository's Hub name or folder, or the class whose `load()` gives the layer."""
     return repository._kernel.origin if _is_ours(repository) else type(repository).__name__
-
-
-def same_layer(one: RepositoryProtocol, other: RepositoryProtocol) -> bool:
-    """Whether two repositories load the same layer."""
-    return one is other or (_is_ours(one) and _is_ours(other) and one == other)
 
 
 def described(repository: RepositoryProtocol) -> str:

@@ -13,6 +13,7 @@ import hashlib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,29 +31,38 @@ from kernels.layer.plan import LayerRequest, plan_layers
 from kernels.support.files import read_bounded
 from kernels.support.formatting import error_on_one_line, wrong_type
 from kernels.support.json_store import StoredRecord, read_record, replace_file, write_record
+from kernels.support.real_folders import check_folders
 from kernels.support.typed_json import decode_json
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from kernels.layer.device import ModuleDevice
     from kernels.layer.marked import ModelModules
 
     Plan = list[tuple[list[nn.Module], LayerDecision | None]]
 
 __all__ = [
+    "AUTOTUNE_FILE",
     "KernelIdentity",
     "Segment",
     "TunedLayer",
+    "cached_tuned",
     "check_tuned",
     "facts_of",
     "identity_of",
+    "machine_facts",
     "read_tuned",
+    "remove_tuned",
     "save_tuned",
     "tuned_decision",
     "tuned_folder",
     "tuned_plan",
     "write_tuned",
 ]
+
+#: What a report's saved file is called, beside `kernels.lock`.
+AUTOTUNE_FILE = "kernels.autotune.json"
 
 #: The largest file of decisions that is read: a kind of layer has about one kilobyte.
 _MOST_BYTES = 16 * 2**20
@@ -110,6 +120,23 @@ class TunedLayer(StoredRecord, kw_only=True):
     out: dict[str, str] = msgspec.field(default_factory=dict)
     argument: tuple[int, str] | None = None
 
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The names of the kernels that were measured."""
+        return tuple(dict.fromkeys(each.kernel for each in self.measured))
+
+    @property
+    def serves(self) -> str:
+        """For which inputs which kernel serves, as text."""
+        if all(each.kernel is None for each in self.segments):
+            return f"never: {next(iter(self.out.values()), _NOT_FASTER)}"
+        parts = []
+        for each in self.segments:
+            name = "own forward" if each.kernel is None else each.kernel.kernel if len(self.kernels) > 1 else ""
+            size = f"from {each.elements:,} elements" if each.elements else ""
+            parts.append(f"{name} {size}".strip() or "always")
+        return "; ".join(parts)
+
 
 class _SavedFile(msgspec.Struct, kw_only=True):
     """A file of decisions."""
@@ -133,7 +160,7 @@ def facts_of(model: nn.Module, module: nn.Module, decision: LayerDecision, mode:
     if dtype is None:
         dtype = next((dtype for each in model.parameters() if (dtype := dtype_of(each)) is not None), None)
     return {
-        **_machine(None if chosen is None else chosen.device.type, None if chosen is None else chosen.device.index),
+        **machine_facts(None if chosen is None else chosen.device),
         "layer": decision.layer,
         "class": f"{cls.__module__}.{cls.__qualname__}",
         "forward": code_hash(cls.forward),
@@ -154,24 +181,23 @@ def _sizes(module: nn.Module) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=64)
-def _machine(device_type: str | None, index: int | None) -> dict[str, str]:
+def machine_facts(device: ModuleDevice | None) -> dict[str, str]:
+    """What a decision holds for of this machine and a device of it."""
     import torch
 
-    from kernels.layer.device import ModuleDevice
     from kernels.resolver.target import Target
 
-    target = Target.current()
-    facts = {"torch": str(torch.__version__), "device": device_type or "", "arch": "", "backend": ""}
-    if device_type is None:
+    facts = {"torch": str(torch.__version__), "device": "", "arch": "", "backend": ""}
+    if device is None:
         return facts
-    device = ModuleDevice(device_type, index)
+    target = Target.current()
     facts["backend"] = target.backends.get(device.backend.name) or ""
     facts["arch"] = device.arch() or target.cpu
     kind: Any = getattr(torch, device.backend.device_type, None)
     if hasattr(kind, "get_device_name"):
-        facts["device"] = str(kind.get_device_name(index))
+        facts["device"] = str(kind.get_device_name(device.index))
     else:
-        facts["device"] = f"{device_type}, {torch.get_num_threads()} threads"
+        facts["device"] = f"{device.type}, {torch.get_num_threads()} threads"
     return facts
 
 
@@ -345,6 +371,24 @@ def _finder(autotuned: bool | Path) -> Callable[[Mapping[str, str]], TunedLayer 
 def tuned_folder() -> Path:
     """Where the decisions of this machine lie."""
     return settings.cache_dir() / ".locks" / "kernels-autotune"
+
+
+def cached_tuned() -> dict[Path, TunedLayer | None]:
+    """The decisions in the cache by their files; None for a file that is not used: damaged, or another user's."""
+    folder = tuned_folder()
+    try:
+        check_folders(folder)  # a link leads out of this cache
+        return {path: read_record(path, TunedLayer) for path in sorted(folder.glob("*.json"))}
+    except OSError:
+        return {}
+
+
+def remove_tuned(path: Path) -> bool:
+    """Remove a decision from the cache; whether it is gone."""
+    with suppress(OSError):
+        check_folders(path.parent)
+        path.unlink(missing_ok=True)
+    return not os.path.lexists(path)
 
 
 def write_tuned(layer: TunedLayer) -> None:

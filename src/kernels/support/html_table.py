@@ -1,4 +1,4 @@
-"""Results as a notebook shows them: plain HTML tables, in which no text is markup."""
+"""Results as a notebook and a terminal show them: plain tables, in which no text is markup or a control character."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, TypeVar
 
 from kernels.support.formatting import format_text
+from kernels.support.text import one_line
 
-__all__ = ["TableList", "html_table"]
+__all__ = ["TableList", "html_table", "text_table"]
 
 _Item = TypeVar("_Item")
 
@@ -49,6 +50,30 @@ def html_table(
     parts.append("</tbody></table>")
     parts += map(_line, (*more, *notes))
     return "".join(parts)
+
+
+def text_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", notes: Iterable[str] = ()
+) -> str:
+    """The same as lines of text. A row's last cell may be wider than its column.
+
+    Args:
+        headings: One for each column; none for no table.
+        rows: The cells of each row.
+        title: A line above the table.
+        notes: Lines below it.
+
+    Example:
+        >>> print(text_table(["name", "size"], [["relu", "3"], ["a long reason"]]))
+        name  size
+        relu  3
+        a long reason
+    """
+    lines = [[one_line(cell) for cell in line] for line in (headings, *rows)]
+    inner = [line[:-1] for line in lines]
+    widths = [max(len(line[column]) for line in inner if column < len(line)) for column in range(len(inner[0]))]
+    table = ["".join(f"{cell:{width}}  " for cell, width in zip(line, [*widths, 0], strict=False)) for line in lines]
+    return "\n".join([*([title] if title else []), *(line.rstrip() for line in table if line), *map(one_line, notes)])
 
 
 class TableList(list[_Item]):
