@@ -141,6 +141,11 @@ def test_of_two_candidates_the_faster_one_that_is_right_serves_whatever_the_firs
         assert close([each(LARGE)], [Model()(LARGE)])
 
 
+def test_a_kernel_that_was_wrong_stays_out_where_the_one_that_served_is_mapped_no_more() -> None:
+    tuned("Wrong", "Fast")
+    assert [(row.reason or "")[:28] for row in served("Wrong")] == ["measured: its result differs"] * 2
+
+
 def test_a_new_commit_is_not_served_by_what_was_measured_of_the_one_before(
     hub: TestHub, new_process: Callable[[], None]
 ) -> None:

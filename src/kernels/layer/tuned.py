@@ -343,12 +343,16 @@ def _applied(
         if other is not None and other.function is not None:
             decisions.append(other)
             identities.append(identity_of(other))
-    if not wanted.issubset(identities) or identities[0] not in record.measured:
+    out = record.out.get(identities[0].text)
+    mapped = wanted.issubset(identities)
+    # A kernel that was wrong stays out where the one that served in its place is mapped no more.
+    if identities[0] not in record.measured or not (mapped or out):
         return None
     segments = [
-        (each.elements, None if each.kernel is None else identities.index(each.kernel)) for each in record.segments
+        (each.elements, None if each.kernel is None or not mapped else identities.index(each.kernel))
+        for each in record.segments
     ]
-    reason = record.out.get(identities[0].text) or _NOT_FASTER
+    reason = out or _NOT_FASTER
     return tuned_decision(type(module), decisions, segments, record.argument, reason)
 
 
