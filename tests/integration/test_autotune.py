@@ -294,8 +294,11 @@ _HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "deeply nested": lambda saved: "[" * 100_000,
     "a list": lambda saved: [],
     "another version": lambda saved: {**saved, "autotune": 2},
+    "no segments": lambda saved: with_layer(saved, segments=[]),
     "a size that is no number": lambda saved: with_layer(saved, segments=[{"elements": "all"}]),
+    "a negative size": lambda saved: with_layer(saved, segments=[{"elements": -1}]),
     "no facts": lambda saved: with_layer(saved, facts=None),
+    "a negative place": lambda saved: with_layer(saved, argument=[-1, "x"]),
 }
 
 
@@ -327,6 +330,17 @@ def test_a_huge_saved_file_is_an_error(saved: Path) -> None:
         file.truncate(2**34)
     with pytest.raises(RequestError, match="cannot be read"):
         served("OnlyLarge", autotuned=saved)
+
+
+@pytest.mark.parametrize(
+    "argument", [[5, "x"], [0, "__class__"], [10**9, "other"], None], ids=["place", "name", "absent", "none"]
+)
+def test_a_saved_file_that_names_another_argument_breaks_no_call(argument: Any, saved: Path) -> None:
+    saved.write_text(json.dumps(with_layer(json.loads(saved.read_text()), argument=argument)))
+    model = Model().eval()
+    served("OnlyLarge", model=model, autotuned=saved)
+    norm = model.blocks[0].norm
+    assert close([model(LARGE), norm(x=SMALL)], [Model()(LARGE), Norm()(SMALL)])
 
 
 def test_a_record_chooses_only_what_is_mapped(saved: Path, hub: TestHub) -> None:

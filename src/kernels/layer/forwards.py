@@ -64,7 +64,7 @@ def unless_gradient(kernel: Forward, own: Forward, refused: str | None, is_funct
 
 @lru_cache(maxsize=4096)
 def by_size(elements: int, below: Forward, above: Forward, own: Forward, argument: tuple[int, str]) -> Forward:
-    """One of two forwards, by the number of elements of an argument.
+    """One of two forwards, by the number of elements of an argument; the layer's own where it is no tensor.
 
     Args:
         elements: The number from which `above` runs.
@@ -73,10 +73,14 @@ def by_size(elements: int, below: Forward, above: Forward, own: Forward, argumen
         own: The forward of the layer's class, whose signature the new one has.
         argument: The argument, a tensor: its place after `self`, and its name.
     """
+    import torch
+
     place, name = argument
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        tensor = args[place] if len(args) > place else kwargs[name]
+        tensor = args[place] if len(args) > place else kwargs.get(name)
+        if not isinstance(tensor, torch.Tensor):
+            return own(self, *args, **kwargs)
         return (above if tensor.numel() >= elements else below)(self, *args, **kwargs)
 
     return _like(forward, own, above if below is own else below)

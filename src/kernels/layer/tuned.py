@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -69,6 +69,8 @@ _MOST_BYTES = 16 * 2**20
 
 _NOT_FASTER = "not faster than its own forward"
 
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+
 
 class KernelIdentity(msgspec.Struct, frozen=True):
     """A kernel that was measured.
@@ -99,7 +101,7 @@ class Segment(msgspec.Struct, frozen=True):
         kernel: The kernel; None for its own forward.
     """
 
-    elements: int
+    elements: _Natural
     kernel: KernelIdentity | None = None
 
 
@@ -115,10 +117,10 @@ class TunedLayer(StoredRecord, kw_only=True):
     """
 
     facts: dict[str, str]
-    segments: tuple[Segment, ...]
+    segments: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     measured: tuple[KernelIdentity, ...]
     out: dict[str, str] = msgspec.field(default_factory=dict)
-    argument: tuple[int, str] | None = None
+    argument: tuple[_Natural, str] | None = None
 
     @property
     def kernels(self) -> tuple[str, ...]:
