@@ -9,10 +9,13 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +24,9 @@ import torch
 from hub import TestHub
 from timed_layers import BY_CLASS, KERNELS, LARGE, SMALL, Model, Norm, took
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from kernels import LayerRepository, autotune, kernelize, unkernelize
+from kernels import LayerRepository, Mode, autotune, get_loaded_kernels, kernelize, unkernelize
 from kernels.errors import RequestError
 
 
@@ -127,6 +131,40 @@ def test_a_kernel_that_pays_for_large_inputs_alone_serves_those() -> None:
         unkernelize(each)
         assert took(each, LARGE) == pytest.approx(2e-3)
         assert "forward" not in each.blocks[0].norm.__dict__
+
+
+def test_a_layer_is_measured_with_the_strides_of_its_arguments() -> None:
+    class Fused(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = Norm(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(x.chunk(2, -1)[1])
+
+    model = Fused().eval()
+
+    def call() -> None:  # without a result that could be compared
+        with torch.no_grad():
+            model(LARGE)
+
+    _, [row] = tuned("AssumesContiguous", calls=(call,), model=model)
+    assert (row.reason or "").startswith("its result differs by")
+    assert torch.equal(model(LARGE), Fused()(LARGE))
+
+
+def test_a_cache_that_is_passed_stays_as_it_is() -> None:
+    class Cached(Model):
+        def forward(self, x: torch.Tensor, cache: Any) -> torch.Tensor:
+            cache.rows = torch.cat((cache.rows, super().forward(x)))
+            return cache.rows
+
+    model, cache = Cached().eval(), SimpleNamespace(rows=LARGE[:0])
+    model(LARGE, cache)  # with a graph: its tensors are no leaves
+    before = cache.rows
+    _, report = tuned("Fast", calls=((SMALL, cache),), model=model)
+    assert cache.rows is before
+    assert all(row.chosen for row in report)
 
 
 @pytest.mark.parametrize("first", ["Slow", "Wrong", "Fails"])
@@ -426,6 +464,72 @@ def test_a_training_step_leaves_everything_but_the_forwards_as_it_was() -> None:
     assert case.state() == before
     autotune(case.model, case.step, mapping=mapped("Fast"), by_class=BY_CLASS)
     assert case.state()[1] == before[1]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_model_with_activation_checkpointing_is_measured_and_trains_right(reentrant: bool) -> None:
+    class Checkpointed(Model):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.clone().requires_grad_()
+            for block in self.blocks:
+                x = checkpoint(block, x, use_reentrant=reentrant)
+            return x
+
+    wanted = gradients(Model().train())
+    for name, chosen in (("Fast", True), ("InPlaceBackward", False)):
+        model, [row] = tuned(name, calls=((LARGE,),), model=Checkpointed().train())
+        assert row.chosen is chosen
+        assert close(gradients(model), wanted)
+
+
+def test_layers_of_a_model_that_will_be_compiled_are_timed_compiled_for_each_size(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    layers = """
+        compiled = []
+        class Compiled(nn.Module):
+            can_torch_compile = True
+            def forward(self, x):
+                if torch.compiler.is_compiling():
+                    compiled.append(x.shape[0])
+                return torch.nn.functional.rms_norm(x, (16,), self.weight, 1e-6)
+    """
+    publish(hub, layers=KERNELS + textwrap.dedent(layers))
+    calls = [(LARGE[:rows],) for rows in range(1, 13)]
+    mode = Mode.INFERENCE | Mode.TORCH_COMPILE
+    model = Model().eval()
+    autotune(model, *calls, mapping=mapped("Compiled"), by_class=BY_CLASS, mode=mode)
+    [kernel] = get_loaded_kernels()
+    assert set(kernel.module.layers.compiled) == set(range(1, 13))
+
+
+class Buffered(Model):
+    """A model with a layer that has a buffer, and is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = Norm()
+        self.norm.register_buffer("scale", torch.ones(16))
+        self.norm.register_forward_hook(lambda module, given, result: result * module.scale)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.norm(x)) + self.norm(x[:1])
+
+
+def test_a_model_that_was_made_in_inference_mode_is_measured() -> None:
+    with torch.inference_mode():
+        model = Buffered().eval()
+        wanted = model(LARGE)
+    _, report = tuned("Fast", calls=((LARGE,),), model=model)
+    assert all(row.chosen for row in report)
+    with torch.inference_mode():
+        assert close([model(LARGE)], [wanted])
+
+
+def test_a_buffer_that_nothing_changes_is_not_written_to_between_a_forward_and_its_backward() -> None:
+    _, report = tuned("Fast", calls=((LARGE,),), model=Buffered().train())
+    assert all(row.chosen for row in report)
 
 
 def test_the_inputs_of_one_kind_of_layer_are_kept_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

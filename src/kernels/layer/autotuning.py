@@ -7,26 +7,27 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from kernels.errors import RequestError
 from kernels.layer import timing
-from kernels.layer.autotune_report import AutotuneReport, TunedCall, TunedRow
+from kernels.layer.autotune_report import AutotuneReport, TunedCall
 from kernels.layer.decision import LayerDecision
+from kernels.layer.kinds import Kind, KindAtSize, Measure, label_of
 from kernels.layer.layer import is_function
 from kernels.layer.mapping import KernelMapping, SupportsItems
 from kernels.layer.marked import ModelModules
-from kernels.layer.measure import DEFAULT_TOLERANCE, Contender, Measured, measure
+from kernels.layer.measure import DEFAULT_TOLERANCE, measure
 from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.observe import LayerCall, eager, tensors_of
 from kernels.layer.plan import NO_CANDIDATE, LayerRequest, plan_layers
-from kernels.layer.report import check_model, folded_path
+from kernels.layer.report import check_model
 from kernels.layer.runs import ModelCall, Outcome, is_compiled, same_outcome
 from kernels.layer.swap import decision_of, install, kept_forwards, restore
 from kernels.layer.timing import Seconds, calls_side_by_side, summary
-from kernels.layer.tuned import Segment, TunedLayer, facts_of, identity_of, tuned_decision, write_tuned
+from kernels.layer.tuned import facts_of, write_tuned
 from kernels.layer.whole_model import note_user, request_of
 from kernels.support.distributed import gathered, rank_count
 from kernels.support.formatting import error_on_one_line, wrong_type
@@ -114,74 +115,6 @@ def autotune(
     return _Tuning(model, calls, found, request, float(tolerance)).run()
 
 
-_Measure = Literal["device", "whole"]
-
-
-class _Kind:
-    """Layers of a model for which the same is measured: of one class, with the same kernels, sizes and type."""
-
-    def __init__(self, facts: dict[str, str], decisions: Sequence[LayerDecision]) -> None:
-        self.facts = facts
-        self.decisions = decisions
-        self.modules: list[nn.Module] = []
-        self.paths: list[str] = []
-        self.sizes: dict[int, _Size] = {}
-        #: The tensor by whose size a kernel is taken: the place of the argument, and its name.
-        self.argument: tuple[int, str] | None = None
-
-    @property
-    def path(self) -> str:
-        """The path of one layer, or that of all with a star for each number."""
-        if len(self.paths) == 1:
-            return self.paths[0] or "(the model)"
-        return f"{folded_path(self.paths[0])} ({len(self.paths)})"
-
-
-class _Size:
-    """What was measured of a kind for inputs of one size."""
-
-    def __init__(self, label: str, rows: int, measured: Measured) -> None:
-        self.label = label
-        self.rows = rows
-        self.measured = measured
-        self.layers = 1
-
-    def seconds(self, candidate: int | None, measure: _Measure) -> Seconds | None:
-        """The time of a kernel, or of the own forward: the device's share alone, or the whole where it was measured."""
-        contender = self.measured.own if candidate is None else self.measured.kernels[candidate]
-        device, whole = contender.device, contender.whole
-        first, second = (device, whole) if measure == "device" else (whole, device)
-        return first if first is not None else second
-
-    def gain(self, candidate: int | None, measure: _Measure) -> float:
-        """The seconds that a kernel saves in one call of the layer, beyond the noise."""
-        own, kernel = self.seconds(None, measure), self.seconds(candidate, measure)
-        return 0.0 if own is None or kernel is None else own.median - kernel.median - own.noise - kernel.noise
-
-    def right(self) -> list[int]:
-        """The kernels that give right results."""
-        return [place for place, each in enumerate(self.measured.kernels) if each.fault is None]
-
-    def is_sure(self, candidate: int | None) -> bool:
-        """Whether neither the whole nor the device's share is longer: no change of the host's speed makes it slower."""
-        if candidate is None:
-            return True
-        times = [(self.seconds(None, each), self.seconds(candidate, each)) for each in ("device", "whole")]
-        return all(own is not None and kernel is not None and not own.is_faster_than(kernel) for own, kernel in times)
-
-    def fastest(self, measure: _Measure, *, sure: bool = False) -> int | None:
-        """The fastest kernel that is right and faster than the own forward."""
-        own = self.seconds(None, measure)
-        best, found = own, None
-        for place in self.right():
-            seconds = self.seconds(place, measure)
-            if seconds is None or own is None or best is None or not seconds.is_faster_than(own):
-                continue
-            if seconds.median < best.median and (self.is_sure(place) or not sure):
-                best, found = seconds, place
-        return found
-
-
 #: Which kernel each kind takes at each size; None for its own forward.
 _Choice = dict[tuple[int, int], "int | None"]
 
@@ -199,9 +132,8 @@ class _Tuning:
         self.calls = [ModelCall(model, call, self.mode) for call in calls]
         self.found = found
         self.compiled = Mode.TORCH_COMPILE in self.mode or is_compiled(model)
-        self.kinds: list[_Kind] = []
+        self.kinds: list[Kind] = []
         self.reached: list[set[tuple[int, int]]] = []
-        self.dropped: dict[tuple[int, int], str] = {}
         #: The calls that capture a device graph.
         self.captured: set[int] = set()
         #: The time of each call with the own forwards.
@@ -228,10 +160,15 @@ class _Tuning:
             advance("done")
             self._install(choice, final=True)
             keep()
-        layers = self._tuned_layers(choice)
+        layers = [kind.record(_of_kind(choice, number)) for number, kind in enumerate(self.kinds) if kind.sizes]
         for each in layers:
             write_tuned(each)
-        return AutotuneReport(tuple(self._rows(choice)), tuple(times), tuple(layers))
+        rows = [
+            row
+            for number, kind in enumerate(self.kinds)
+            for row in kind.rows(_of_kind(choice, number), self._measure_of_layers)
+        ]
+        return AutotuneReport(tuple(rows), tuple(times), tuple(layers))
 
     def _find_kinds(self) -> list[nn.Module]:
         """Load every kernel; the layers that some may serve."""
@@ -244,7 +181,7 @@ class _Tuning:
             plans.append(decided)
             if not any(each.function is not None for _, each in decided.values()) and len(plans) > 1:
                 break
-        kinds: dict[Any, _Kind] = {}
+        kinds: dict[Any, Kind] = {}
         paths = {id(module): path for module, path in zip(self.found.modules, self.found.paths, strict=True)}
         paths |= {id(function): path for _, path, function in reversed(list(self.found.functions()))}
         for identity, (module, first) in plans[0].items():
@@ -253,7 +190,7 @@ class _Tuning:
                 continue
             facts = facts_of(self.model, module, first, self.mode)
             key = type(module), tuple(facts.items()), tuple(each.function for each in decisions)
-            kind = kinds.setdefault(key, _Kind(facts, decisions))
+            kind = kinds.setdefault(key, Kind(facts, decisions))
             kind.modules.append(module)
             kind.paths.append(paths.get(identity, first.layer))
         self.kinds = list(kinds.values())
@@ -272,7 +209,7 @@ class _Tuning:
 
         def see(seen: LayerCall) -> Any:
             tensors = tensors_of((seen.args, seen.kwargs))
-            found.append((type(seen.module).__qualname__, _label(tensors[0]) if tensors else "-"))
+            found.append((type(seen.module).__qualname__, label_of(tensors[0]) if tensors else "-"))
             return seen.own(*seen.args, **seen.kwargs)
 
         call.watch([module for kind in self.kinds for module in kind.modules], see)
@@ -318,19 +255,15 @@ class _Tuning:
                 finally:
                     busy = False
                     gc.collect(1)  # Torch's pytree leaves cycles that hold a layer's inputs
-                rows = size // max(1, tensor.shape[-1] if tensor.ndim else 1)
-                kind.sizes[size] = _Size(_label(tensor), rows, measured)
+                kind.sizes[size] = KindAtSize(tensor, measured)
             reached.add((place, size))
             return seen.own(*seen.args, **seen.kwargs)
 
         call.watch([module for kind in self.kinds for module in kind.modules], see)
         self.reached.append(reached)
-        # The first rank's times count for all, and a kernel that is wrong on one rank is wrong.
-        ranks = gathered([{size: each.measured for size, each in kind.sizes.items()} for kind in self.kinds])
-        for place, kind in enumerate(self.kinds):
-            for size, each in kind.sizes.items():
-                known = [rank[place][size] for rank in ranks if place < len(rank) and size in rank[place]]
-                kind.sizes[size].measured = _agreed(known) if known else each.measured
+        # The first rank's times count for all.
+        for kind, sizes in zip(self.kinds, gathered([kind.sizes for kind in self.kinds])[0], strict=True):
+            kind.sizes = sizes
 
     def _settle(self, number: int, call: ModelCall, choice: _Choice) -> None:
         """Choose for the sizes of a call: what by itself is faster, if the whole call is not slower for it."""
@@ -362,7 +295,7 @@ class _Tuning:
 
         for entry in sorted(kept, key=certainty, reverse=True):
             way[entry] = None
-            self.dropped[entry] = "the results of the whole call differ with it"
+            self._size(entry).dropped = "the results of the whole call differ with it"
             if self._right(number, call, {**fixed, **way}):
                 return way
         return way
@@ -423,7 +356,7 @@ class _Tuning:
         for entry in chosen[: max(1, (len(chosen) + 1) // 2)]:
             less[entry] = None
             if self._gain(entry, way[entry]) > 0:
-                self.dropped[entry] = "the whole call is not faster with it"
+                self._size(entry).dropped = "the whole call is not faster with it"
         return less
 
     def _times(self, number: int, call: ModelCall, choices: Sequence[_Choice]) -> list[list[float]]:
@@ -496,35 +429,13 @@ class _Tuning:
 
     def _install(self, choice: _Choice, *, final: bool = False) -> None:
         for number, kind in enumerate(self.kinds):
-            segments = self._segments(number, choice)
-            decision = tuned_decision(
-                type(kind.modules[0]), kind.decisions, segments, kind.argument, self._fault(kind, 0) or _NOT_FASTER
-            )
+            decision = kind.decision(_of_kind(choice, number))
             if final and is_function(kind.modules[0]):
                 for function in kind.modules:
                     note_user(self.model, function, decision, self.before[id(function)])
             install(kind.modules, decision)
 
-    def _segments(self, number: int, choice: _Choice) -> list[tuple[int, int | None]]:
-        """From how many elements on a kind takes which kernel, or its own forward."""
-        kind = self.kinds[number]
-        found: list[tuple[int, int | None]] = [(0, None)]
-        for place, (elements, size) in enumerate(sorted(kind.sizes.items())):
-            candidate = choice.get((number, elements))
-            if candidate is not None and self._fault(kind, candidate):
-                candidate = None
-            # Nothing is smaller than one row.
-            begin = 0 if place == 0 and size.rows <= 1 else elements
-            if candidate != found[-1][1]:
-                found.append((begin, candidate))
-        return [each for place, each in enumerate(found) if place + 1 == len(found) or found[place + 1][0] > each[0]]
-
-    @staticmethod
-    def _fault(kind: _Kind, candidate: int) -> str | None:
-        """Why a kernel is out; wrong for one size is wrong."""
-        return next((fault for size in kind.sizes.values() if (fault := size.measured.kernels[candidate].fault)), None)
-
-    def _size(self, entry: tuple[int, int]) -> _Size:
+    def _size(self, entry: tuple[int, int]) -> KindAtSize:
         return self.kinds[entry[0]].sizes[entry[1]]
 
     def _gain(self, entry: tuple[int, int], candidate: int | None) -> float:
@@ -532,93 +443,8 @@ class _Tuning:
         return size.gain(candidate, self._measure_of_layers) * size.layers
 
     @property
-    def _measure_of_layers(self) -> _Measure:
+    def _measure_of_layers(self) -> Measure:
         return "device" if self.compiled else "whole"
-
-    def _tuned_layers(self, choice: _Choice) -> list[TunedLayer]:
-        """The decisions, to be kept."""
-        found = []
-        for number, kind in enumerate(self.kinds):
-            if not kind.sizes:
-                continue
-            known = [identity_of(each) for each in kind.decisions]
-            segments = [
-                Segment(elements, None if candidate is None else known[candidate])
-                for elements, candidate in self._segments(number, choice)
-            ]
-            out = {
-                known[place].text: size.measured.kernels[place].fault or ""
-                for place in range(len(known))
-                for size in kind.sizes.values()
-                if size.measured.kernels[place].fault
-            }
-            found.append(
-                TunedLayer(
-                    facts=kind.facts,
-                    segments=tuple(segments),
-                    measured=tuple(known),
-                    out=out,
-                    argument=kind.argument,
-                )
-            )
-        return found
-
-    def _rows(self, choice: _Choice) -> Iterator[TunedRow]:
-        for number, kind in enumerate(self.kinds):
-            for place, decision in enumerate(kind.decisions):
-                if decision.function is None:
-                    if decision.reason != NO_CANDIDATE:
-                        yield self._row(kind, decision, reason=decision.reason or "")
-                    continue
-                if not kind.sizes:
-                    yield self._row(kind, decision, reason="no call reaches it")
-                for elements, size in sorted(kind.sizes.items()):
-                    yield self._measured_row(number, place, elements, size, choice)
-
-    def _row(self, kind: _Kind, decision: LayerDecision, reason: str) -> TunedRow:
-        return TunedRow(
-            module=kind.path, layer=decision.layer, inputs="-", kernel=decision.kernel or "-", reason=reason
-        )
-
-    def _measured_row(self, number: int, place: int, elements: int, size: _Size, choice: _Choice) -> TunedRow:
-        kind = self.kinds[number]
-        decision, contender = kind.decisions[place], size.measured.kernels[place]
-        chosen = choice.get((number, elements)) == place and self._fault(kind, place) is None
-        measure = self._measure_of_layers
-        own, kernel = size.seconds(None, measure), size.seconds(place, measure)
-        reason = None
-        if not chosen:
-            reason = contender.fault or self._fault(kind, place) or self.dropped.get((number, elements))
-            if reason is None:
-                reason = "another kernel is faster" if choice.get((number, elements)) is not None else _NOT_FASTER
-        return TunedRow(
-            module=kind.path,
-            layer=decision.layer,
-            inputs=size.label,
-            kernel=decision.kernel or "-",
-            own_seconds=None if own is None else own.median,
-            kernel_seconds=None if kernel is None else kernel.median,
-            difference=contender.difference,
-            chosen=chosen,
-            reason=reason,
-        )
-
-
-_NOT_FASTER = "not faster than its own forward"
-
-
-def _agreed(ranks: Sequence[Measured]) -> Measured:
-    """What ranks have measured of one kind of layer: the times of the first, and the faults of all."""
-    first = ranks[0]
-    faults = [
-        next((rank.kernels[place].fault for rank in ranks if rank.kernels[place].fault is not None), None)
-        for place in range(len(first.kernels))
-    ]
-    kernels = tuple(
-        each if each.fault == fault else Contender(fault=fault, difference=each.difference)
-        for each, fault in zip(first.kernels, faults, strict=True)
-    )
-    return Measured(first.own, kernels)
 
 
 def _first_tensor(call: LayerCall) -> tuple[torch.Tensor, tuple[int, str]] | None:
@@ -637,16 +463,15 @@ def _first_tensor(call: LayerCall) -> tuple[torch.Tensor, tuple[int, str]] | Non
     return None
 
 
-def _label(tensor: torch.Tensor) -> str:
-    short = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float64": "fp64"}
-    name = str(tensor.dtype).removeprefix("torch.")
-    return f"{short.get(name, name)}{list(tensor.shape)}"
-
-
 def _captures() -> bool:
     import torch
 
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _of_kind(choice: _Choice, number: int) -> dict[int, int | None]:
+    """The kernel that a kind takes at each size."""
+    return {size: candidate for (kind, size), candidate in choice.items() if kind == number}
 
 
 def _seconds(call: ModelCall) -> float:

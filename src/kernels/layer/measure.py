@@ -28,6 +28,7 @@ from kernels.layer.observe import (
     wide,
 )
 from kernels.layer.timing import Seconds, is_accelerator, side_by_side
+from kernels.support.distributed import gathered
 from kernels.support.formatting import error_on_one_line
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class _Ran(NamedTuple):
     result: Any
     gradients: Tensors
     arguments: tuple[Any, Any]
+    needs_gradient: bool
 
 
 def measure(
@@ -121,20 +123,31 @@ def _measured(
         own = _run(call, call.own, needs_gradient, seeds)
     except Exception as error:  # noqa: BLE001 - arguments of any type
         cannot = f"its own forward cannot be run on copies of its arguments: {error_on_one_line(error)}"
-        return Measured(Contender(), tuple(Contender(fault=cannot) for _ in kernels))
-    exact = _exact(call, own, needs_gradient, seeds)
-    found: list[Contender] = []
-    fault: str | None
-    for kernel in kernels:
-        if kernel is None:
-            found.append(Contender(fault=""))
-            continue
-        with _kept_parameters(module) as changed:
-            fault, difference = _judge(call, MethodType(kernel, module), own, exact, seeds, tolerance, needs_gradient)
-            if changed():
-                fault = "the kernel writes into the layer's parameters"
-        found.append(Contender(fault=fault, difference=difference))
+        found = [Contender(fault=cannot) for _ in kernels]
+    else:
+        exact = _exact(call, own, needs_gradient, seeds)
+        found = [
+            Contender(fault="") if kernel is None else _contender(call, kernel, own, exact, seeds, tolerance)
+            for kernel in kernels
+        ]
+    # A kernel that is wrong on one rank of a job is wrong, and all ranks time the same ones.
+    for faults in gathered([each.fault for each in found]):
+        found = [
+            each if fault is None or each.fault is not None else replace(each, fault=fault)
+            for each, fault in zip(found, faults, strict=True)
+        ]
     return _timed(call, kernels, found, needs_gradient, compiled=compiled)
+
+
+def _contender(
+    call: LayerCall, kernel: Callable[..., Any], own: _Ran, exact: Tensors | None, seeds: Tensors, tolerance: float
+) -> Contender:
+    """What a kernel does with the arguments of a call."""
+    with _kept_parameters(call.module) as changed:
+        fault, difference = _judge(call, MethodType(kernel, call.module), own, exact, seeds, tolerance)
+        if changed():
+            fault = "the kernel writes into the layer's parameters"
+    return Contender(fault=fault, difference=difference)
 
 
 def _run(call: LayerCall, forward: Callable[..., Any], needs_gradient: bool, seeds: Tensors) -> _Ran:
@@ -163,7 +176,7 @@ def _run(call: LayerCall, forward: Callable[..., Any], needs_gradient: bool, see
             seeds += [torch.randn(each.shape, generator=made).to(each) for each in outputs]
         wanted = [each for each in (*tensors_of((args, kwargs)), *call.module.parameters()) if each.requires_grad]
         gradients = _gradients(result, wanted, seeds)
-    return _Ran(result, gradients, (args, kwargs))
+    return _Ran(result, gradients, (args, kwargs), needs_gradient)
 
 
 class _WritesGradient(Exception):
@@ -237,11 +250,10 @@ def _judge(
     exact: Tensors | None,
     seeds: Tensors,
     tolerance: float,
-    needs_gradient: bool,
 ) -> tuple[str | None, float | None]:
     """Why a kernel may not serve a layer, and how far its results are from the layer's own."""
     try:
-        ran = _run(call, kernel, needs_gradient, seeds)
+        ran = _run(call, kernel, own.needs_gradient, seeds)
     except _WritesGradient:
         return "the kernel's backward writes into the gradient that it is given", None
     except OtherStructure as error:
@@ -371,6 +383,8 @@ def _timed(
         return once
 
     device = _device_of(call)
+    if compiled:
+        torch.compiler.reset()  # from some number of sizes on, Dynamo compiles no more
     calls = [timed(call.own), *(timed(MethodType(kernel, call.module)) for _, kernel in right)]
     whole: list[Seconds] | None = None
     alone: list[Seconds] | None = None

@@ -137,17 +137,21 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
 def preserved(module: nn.Module) -> Iterator[None]:
     """Restore a module's buffers and the state of the random numbers after a block."""
 
+    import torch
+
     # A forward may change a buffer, or set another tensor in its place.
     tables = [(each._buffers, dict(each._buffers)) for each in module.modules() if each._buffers]
-    values = [(buffer, buffer.clone()) for _, table in tables for buffer in table.values() if buffer is not None]
+    buffers = [each for _, table in tables for each in table.values() if each is not None and not each.is_meta]
+    values = [(each, each.clone()) for each in buffers]
     try:
         with _same_random_numbers(module):
             yield
     finally:
-        for buffers, before in tables:
-            buffers.update(before)
+        for table, before in tables:
+            table.update(before)
         for buffer, value in values:
-            overwrite(buffer, value)
+            if not (buffer.layout is torch.strided and torch.equal(buffer, value)):
+                overwrite(buffer, value)  # only then: a backward refuses what was written to since
 
 
 def overwrite(tensor: torch.Tensor, value: torch.Tensor) -> None:

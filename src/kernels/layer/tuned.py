@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTOTUNE_FILE",
+    "NOT_FASTER",
     "KernelIdentity",
     "Segment",
     "TunedLayer",
@@ -67,7 +68,7 @@ AUTOTUNE_FILE = "kernels.autotune.json"
 #: The largest file of decisions that is read: a kind of layer has about one kilobyte.
 _MOST_BYTES = 16 * 2**20
 
-_NOT_FASTER = "not faster than its own forward"
+NOT_FASTER = "not faster than its own forward"
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -131,7 +132,7 @@ class TunedLayer(StoredRecord, kw_only=True):
     def serves(self) -> str:
         """For which inputs which kernel serves, as text."""
         if all(each.kernel is None for each in self.segments):
-            return f"never: {next(iter(self.out.values()), _NOT_FASTER)}"
+            return f"never: {next(iter(self.out.values()), NOT_FASTER)}"
         parts = []
         for each in self.segments:
             name = "own forward" if each.kernel is None else each.kernel.kernel if len(self.kernels) > 1 else ""
@@ -354,7 +355,7 @@ def _applied(
         (each.elements, None if each.kernel is None or not mapped else identities.index(each.kernel))
         for each in record.segments
     ]
-    reason = out or _NOT_FASTER
+    reason = out or NOT_FASTER
     return tuned_decision(type(module), decisions, segments, record.argument, reason)
 
 
