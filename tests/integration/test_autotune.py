@@ -133,6 +133,23 @@ def test_a_kernel_that_pays_for_large_inputs_alone_serves_those() -> None:
         assert "forward" not in each.blocks[0].norm.__dict__
 
 
+def test_layers_that_compute_by_other_attributes_are_measured_apart() -> None:
+    def model(*every: float) -> nn.Sequential:
+        norms = nn.Sequential(*(Norm(eps=eps) for eps in every))
+        return norms.eval()
+
+    def call() -> None:  # without a result that could be compared
+        with torch.no_grad():
+            both(LARGE)
+
+    both = model(1e-6, 1e-3)
+    _, report = tuned("Fast", calls=(call,), model=both)
+    assert [(row.module, row.chosen) for row in report] == [("0", True), ("1", False)]
+    later = model(1e-3)
+    assert not any(row.kernelized for row in served("Fast", model=later))
+    assert served("Fast", model=model(1e-3, 1e-2))[1].kernelized  # which nothing was measured of
+
+
 def test_a_layer_is_measured_with_the_strides_of_its_arguments() -> None:
     class Fused(nn.Module):
         def __init__(self) -> None:
@@ -500,7 +517,7 @@ def test_layers_of_a_model_that_will_be_compiled_are_timed_compiled_for_each_siz
     mode = Mode.INFERENCE | Mode.TORCH_COMPILE
     model = Model().eval()
     autotune(model, *calls, mapping=mapped("Compiled"), by_class=BY_CLASS, mode=mode)
-    [kernel] = get_loaded_kernels()
+    [kernel] = [each for each in get_loaded_kernels() if hasattr(each.module.layers, "compiled")]
     assert set(kernel.module.layers.compiled) == set(range(1, 13))
 
 

@@ -71,7 +71,7 @@ def autotune(
         calls: What the model will be used for, such as a prefill and one token, or one training step: a tuple of
             positional arguments, a dictionary of arguments by name, or a function without arguments that calls the
             model. In training, arguments alone run forward and the backward of the loss. Steps of an optimizer are
-            undone.
+            undone; what else a function changes, such as a schedule of learning rates, is not.
         mapping: As in `kernelize`. In place of a repository there may be a list of them, which compete.
         mode: As in `kernelize`. With `Mode.TORCH_COMPILE`, and for a model that is compiled, the device's time alone
             counts for a layer, each compiled by itself.
@@ -147,8 +147,8 @@ class _Tuning:
             return AutotuneReport((), ())
         self.before = {id(module): decision_of(module) for module in modules if is_function(module)}
         with kept_forwards([*self.found.modules, *modules]) as keep, _progress(len(self.calls)) as advance:
-            for module in modules:
-                restore(module)
+            for module in (*self.found.modules, *modules):
+                restore(module)  # also what another mapping has replaced
             for number, call in enumerate(self.calls):
                 self._measure(number, call)
                 advance(f"call {number + 1}")

@@ -31,6 +31,7 @@ __all__ = [
     "overwrite",
     "pairs",
     "preserved",
+    "reachable_tensors",
     "tensors_of",
     "watched",
     "wide",
@@ -90,14 +91,18 @@ def copied(value: Any) -> Any:
     Raises:
         Exception: What an argument's own code raises.
     """
+    # Beforehand: `deepcopy` refuses a tensor with a graph, such as one in a cache.
+    return copy.deepcopy(value, {id(each): _copied(each) for each in reachable_tensors(value)})
+
+
+def reachable_tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in lists, tuples, dictionaries and the attributes of objects, such as a cache's."""
     found: dict[int, torch.Tensor] = {}
     _find_tensors(value, found, set())
-    # Beforehand: `deepcopy` refuses a tensor with a graph, such as one in a cache.
-    return copy.deepcopy(value, {place: _copied(each) for place, each in found.items()})
+    return list(found.values())
 
 
 def _find_tensors(value: Any, found: dict[int, torch.Tensor], seen: set[int]) -> None:
-    """The tensors in lists, tuples, dictionaries and the attributes of objects, by their identity."""
     import torch
 
     if id(value) in seen or isinstance(value, (type, torch.nn.Module)):

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.errors import RequestError
 from kernels.layer.mode import Mode
-from kernels.layer.observe import LayerCall, copied, eager, overwrite, preserved, tensors_of, watched, wide
+from kernels.layer.observe import (
+    LayerCall,
+    copied,
+    eager,
+    overwrite,
+    preserved,
+    reachable_tensors,
+    tensors_of,
+    watched,
+    wide,
+)
 from kernels.support.formatting import wrong_type
 
 if TYPE_CHECKING:
@@ -86,7 +96,7 @@ class ModelCall:
             result = self.ready()()
             if not gradients:
                 gradients += [parameter.grad for parameter in model.parameters()]
-            found = [each.detach().clone() for each in tensors_of(result)]
+            found = [each.detach().clone() for each in reachable_tensors(result)]
             with torch.no_grad():
                 return Outcome([*found, *(None if each is None else each.clone() for each in gradients)])
 

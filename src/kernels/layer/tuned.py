@@ -3,8 +3,8 @@
 <cache>/.locks/kernels-autotune/<hash of the facts>.json    one kind of layer
 
 A decision holds for what it was measured with: the device and its architecture, Torch and its backend's version, the
-class of the layer with the code of its forward, the sizes and the type of its parameters, the mode, and the kernel's
-commit, build and code. Where one of these is another, nothing was measured.
+class of the layer with the code of its forward and attributes such as an eps, the sizes and the type of its parameters,
+the mode, and the kernel's commit, build and code. Where one of these is another, nothing was measured.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -162,25 +163,36 @@ def facts_of(model: nn.Module, module: nn.Module, decision: LayerDecision, mode:
     dtype = decision.state.dtype if decision.state else None
     if dtype is None:
         dtype = next((dtype for each in model.parameters() if (dtype := dtype_of(each)) is not None), None)
+    sizes, attributes = _makeup(module)
     return {
         **machine_facts(None if chosen is None else chosen.device),
         "layer": decision.layer,
         "class": f"{cls.__module__}.{cls.__qualname__}",
         "forward": code_hash(cls.forward),
         "dtype": str(dtype).removeprefix("torch."),
-        "parameters": ", ".join(map(str, map(tuple, _sizes(module)))),
+        "parameters": sizes,
+        "attributes": attributes,
         "mode": str(mode),
     }
 
 
-def _sizes(module: nn.Module) -> tuple[Any, ...]:
-    """The sizes of a layer's parameters."""
+def _makeup(module: nn.Module) -> tuple[str, str]:
+    """The sizes of a layer's parameters, and what it and the modules in it compute by."""
     if is_function(module):
-        return ()
-    parameters = (
-        module.parameters() if module._modules else (each for each in module._parameters.values() if each is not None)
-    )
-    return tuple(each.shape for each in parameters)
+        return "", ""
+    sizes = ", ".join(str(tuple(each.shape)) for each in module.parameters())
+    return sizes, "; ".join(_attributes(*each) for each in module.named_modules())
+
+
+def _attributes(path: str, module: nn.Module) -> str:
+    """The class of a layer, or of a module in it, and what it computes by, such as an eps or an activation."""
+    kinds = (bool, int, float, str, FunctionType, BuiltinFunctionType)
+    plain = {
+        name: getattr(value, "__qualname__", value)
+        for name, value in vars(module).items()
+        if isinstance(value, kinds) and not name.startswith("_") and name not in ("training", "layer_idx", "forward")
+    }
+    return f"{path} {type(module).__name__} {plain or ''}".strip()
 
 
 @lru_cache(maxsize=64)
@@ -312,7 +324,7 @@ def tuned_plan(
             continue
         alike: dict[tuple[Any, ...], list[nn.Module]] = {}
         for module in modules:
-            alike.setdefault((type(module), _sizes(module)), []).append(module)
+            alike.setdefault((type(module), *_makeup(module)), []).append(module)
         for part in alike.values():
             record = find(facts_of(model, part[0], decision, request.modes[0]))
             applied = None
