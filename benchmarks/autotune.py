@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-ROUNDS = 80
+ROUNDS = 30
 MOST_APART = 0.2  # of bfloat16, also of gradients through eight layers; what is wrong is apart by a multiple
 ROOT = Path(__file__).parents[1]
 SIZES = {
@@ -232,8 +232,7 @@ def times(ways: dict[str, Way]) -> dict[str, float]:
         random.Random(number).shuffle(order)
         for name, (prepare, call) in order:
             prepare()
-            for _ in range(2):
-                call()  # the first ones after a change of forwards miss caches of the host
+            call()  # the first one after a change of forwards misses caches of the host
             torch.cuda.synchronize()
             began = time.perf_counter()
             call()
