@@ -1,6 +1,7 @@
 """Models of transformers on a GPU: plain, with all kernels of its mapping, and after `autotune`.
 
-    python benchmarks/autotune.py [--families llama,olmo2] [--compiled] [--output PAGE] [--device cpu]
+    python benchmarks/autotune.py [--families llama,olmo2] [--compiled] [--json FILE] [--device cpu]
+    python benchmarks/autotune.py --write FILE …
 
 Each model has the sizes of a small real one. Its kernels are the layers of the package liger-kernel and those of
 examples/kernels, as kernel repositories under the names of transformers' own mapping, which is used unmodified. The
@@ -25,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from side_by_side import OUTPUT, write_section
 
-ROUNDS = 30
+BLOCKS, CALLS = 8, 8  # of each way, and in each block
 MOST_APART = 0.2  # of bfloat16, also of gradients through eight layers; what is wrong is apart by a multiple
 ROOT = Path(__file__).parents[1]
 SIZES = {
@@ -219,25 +221,24 @@ Way = tuple[Callable[[], Any], Callable[[], Any]]  # what makes the model ready,
 
 
 def times(ways: dict[str, Way]) -> dict[str, float]:
-    """The seconds of a call each way, in turn: forwards and backwards."""
+    """The seconds of a call each way: blocks of calls take turns, in random order."""
     samples: dict[str, list[float]] = {name: [] for name in ways}
-    for prepare, call in ways.values():
-        prepare()
-        for _ in range(5):
-            call()
     gc.collect()
     gc.disable()
-    for number in range(ROUNDS):
+    for number in range(BLOCKS):
         order = list(ways.items())
         random.Random(number).shuffle(order)
         for name, (prepare, call) in order:
             prepare()
-            call()  # the first one after a change of forwards misses caches of the host
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            call()
-            torch.cuda.synchronize()
-            samples[name].append(time.perf_counter() - began)
+            for _ in range(3):
+                call()  # the first ones after a change of forwards miss caches of the host
+            for _ in range(CALLS):
+                torch.cuda.synchronize()
+                began = time.perf_counter()
+                call()
+                torch.cuda.synchronize()
+                samples[name].append(time.perf_counter() - began)
+        gc.collect()
     gc.enable()
     # The lower quartile: what else the host does makes a call slower, never faster.
     found = {name: statistics.quantiles(each, n=4)[0] for name, each in samples.items()}
@@ -274,11 +275,18 @@ def cases(device: str) -> dict[str, tuple[bool, Callable[[torch.nn.Module], Call
 
 
 def measured(family: str, device: str, compiled: bool) -> list[dict[str, Any]]:
+    import transformers
     from transformers.integrations import hub_kernels
 
     from kernels import Mode, autotune, kernelize, unkernelize
 
     rows = []
+    about = {
+        "date": str(datetime.date.today()),
+        "machine": torch.cuda.get_device_name() if device == "cuda" else device,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
     mapping = hub_kernels._build_kernel_mapping()
     for train in (False, True):
         model = made(family, device).train(train)
@@ -299,6 +307,7 @@ def measured(family: str, device: str, compiled: bool) -> list[dict[str, Any]]:
         models = {way: copy.deepcopy(unkernelize(model)) if compiled else model for way in make_ready}
         for number, (name, make) in enumerate(mine.items()):
             row: dict[str, Any] = {"family": family, "case": name, "compiled": compiled, "autotune": seconds}
+            row |= about
             wanted = outcome(unkernelize(model), make(model))
             ways: dict[str, Way] = {}
             for way, ready in make_ready.items():
@@ -325,31 +334,32 @@ def measured(family: str, device: str, compiled: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def page(rows: list[dict[str, Any]], machine: str) -> str:
-    """The table for the docs: each call, how many times as fast it is with all kernels, and after `autotune`."""
+def page(rows: list[dict[str, Any]]) -> str:
+    """The part of docs/benchmarks.md."""
     names = list(dict.fromkeys((row["compiled"], row["case"]) for row in rows))
     found = {(row["family"], row["compiled"], row["case"]): row for row in rows}
-    lines = [
-        f"| family | {' | '.join(f'{case}, compiled' if compiled else case for compiled, case in names)} | autotune |",
-        f"|---{'|---' * len(names)}|---|",
-    ]
+    titles = [f"{case}, compiled" if compiled else case for compiled, case in names]
+    lines = [f"| family | {' | '.join(titles)} | autotune |", f"|---{'|---' * len(names)}|---|"]
     for family in dict.fromkeys(row["family"] for row in rows):
         cells = [_cell(found.get((family, *name))) for name in names]
-        seconds = {row["autotune"] for row in rows if row["family"] == family}
+        seconds = {row["autotune"] for row in rows if row["family"] == family and row["autotune"] > 1}
         lines.append(f"| {family} | {' | '.join(cells)} | {min(seconds):.0f} to {max(seconds):.0f} s |")
-    every = [row["ratio_same"] for row in rows]
-    tuned = [row["ratio_tuned"] for row in rows]
-    return (
-        f"{datetime.date.today()}, {machine}, Torch {torch.__version__}. Times as fast as the plain model: with all "
-        f"kernels / after `autotune`. The plain model measured twice differs by {min(every):.2f} to {max(every):.2f}; "
-        f"after `autotune`, {min(tuned):.2f} to {max(tuned):.2f}.\n\n" + "\n".join(lines) + "\n"
-    )
+    first = rows[0]
+    about = [
+        f"- {first['date']}, {first['machine']}, Torch {first['torch']}, transformers {first['transformers']}",
+        "- the mapping of transformers, with the layers of liger-kernel, a rotary embedding and activations in Triton",
+        "- models: 8 layers, hidden size 1024, bfloat16, random weights; a training step has 4 x 512 tokens",
+        "- times as fast as the plain model: with all kernels / after `autotune`; in brackets the plain model once "
+        f"more, which is the noise. Lower quartiles of {BLOCKS} blocks of {CALLS} calls, in random order",
+        "- wrong: a result or a gradient is another one",
+    ]
+    return "\n".join(["## After `autotune`, on a GPU", "", *about, "", *lines, ""])
 
 
 def _cell(row: dict[str, Any] | None) -> str:
     if row is None:
         return "–"
-    return " / ".join(_result(row, way) for way in ("all", "tuned"))
+    return f"{_result(row, 'all')} / {_result(row, 'tuned')} ({row['ratio_same']:.2f})"
 
 
 def _result(row: dict[str, Any], way: str) -> str:
@@ -364,9 +374,13 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--output", type=Path, help="the table, for docs/benchmarks.md")
+    parser.add_argument("--write", nargs="+", type=Path, help="such files: write their part of docs/benchmarks.md")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further family after this time")
     options = parser.parse_args()
+    if options.write:
+        rows = [row for path in options.write for row in json.loads(path.read_text())]
+        write_section(OUTPUT, "autotune", page(rows))
+        return
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(
@@ -380,11 +394,7 @@ def main() -> None:
             rows += measured(family, options.device, options.compiled)
             if options.json:
                 options.json.write_text(json.dumps(rows, indent=1))
-    name = torch.cuda.get_device_name() if options.device == "cuda" else options.device
-    text = page(rows, name)
-    print(text)
-    if options.output:
-        options.output.write_text(text)
+    print(page(rows))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ WORKLOADS = Path(__file__).with_name("workloads.py")
 OUTPUT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 #: The scripts that write a part of the page, in the order of their parts.
-SECTIONS = ("client", "growth", "mirror", "gpu_kernels", "gpu_model")
+SECTIONS = ("client", "growth", "mirror", "gpu_kernels", "gpu_model", "autotune")
 
 #: A measurement is repeated until its runs took this long together.
 SLOW_SECONDS = 10.0
