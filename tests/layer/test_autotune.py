@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -425,19 +426,17 @@ def test_ranks_of_a_job_agree(tmp_path: Path) -> None:
     assert printed == ["[True, True]", "[True, True]"]
 
 
-def test_a_model_that_will_be_compiled_is_compiled_for_the_whole_calls_alone() -> None:
+def test_a_model_that_will_be_compiled_is_compiled_for_the_whole_calls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     model, x, compiled = Model().eval(), torch.rand(4, 16), set()
 
     def call() -> Any:
         compiled.add(model._compiled_call_impl is not None)
         return model(x)
 
-    with torch.compiler.set_stance("force_eager"):
-        report = autotune(
-            model, call, mapping={"Norm": {"cpu": layer(fast, can_torch_compile=True)}}, by_class={"Norm": "Norm"},
-            mode=Mode.INFERENCE | Mode.TORCH_COMPILE,
-        )  # fmt: skip
-    assert [row.chosen for row in report.rows] == [True]
+    mapping = {"Norm": {"cpu": layer(fast, can_torch_compile=True)}}
+    mode = Mode.INFERENCE | Mode.TORCH_COMPILE
+    autotune(model, call, mapping=mapping, by_class={"Norm": "Norm"}, mode=mode)
     assert compiled == {True}
     assert model._compiled_call_impl is None
     assert "_compiled_call_impl" not in model.__dict__

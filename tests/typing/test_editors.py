@@ -46,7 +46,7 @@ def test_names_members_and_arguments_are_completed(code: str, expected: list[str
     [
         ("get_kernel", "api.py"),
         ("kernelize", "layer/kernelize.py"),
-        ("LayerRepository", "layer/repository.py"),
+        ("LayerRepository", "layer/repos.py"),
         ("Target", "resolver/target.py"),
         ("register_backend", "backends/registry.py"),
     ],

@@ -272,13 +272,16 @@ def _decide(first_path: Mapping[_Kind, str], request: LayerRequest) -> list[_Mod
     load_layers(loads.values())
     for choices in by_mode:
         choices.check(first_path)
-    if not request.candidate:  # else it has been said of the first candidates
-        _warn_of_unmapped({name: hint for choices in by_mode for name, hint in choices.unmapped.items()})
+    unmapped = {name: hint for choices in by_mode for name, hint in choices.unmapped.items()}
+    if (
+        any(unmapped.values()) or not served
+    ):  # else the report has them: a kernel may compute them with the layer around
+        _warn_of_unmapped({} if request.candidate else unmapped)  # it has been said of the first candidates
     return by_mode
 
 
 def _warn_of_unmapped(hints: Mapping[str, str]) -> None:
-    """Warn of the layers to which no kernel is mapped."""
+    """Warn of the layers to which no kernel is mapped: by their names, with what may be meant instead."""
     if not hints:
         return
     names = sorted(hints, key=lambda name: (not hints[name], name))  # first those with a likely mistake
