@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import random
 import statistics
 import time
 import timeit
@@ -72,12 +73,16 @@ def calls_side_by_side(
         The measurements of each call, in seconds, in the same order of rounds.
     """
     repeats = max(1, min(10, int(0.02 / max(seconds, 1e-6))))
-    rounds = max(3, min(_CALL_ROUNDS, int(3.0 / max(seconds * repeats * len(calls), 1e-6))))
+    rounds = max(3, min(_CALL_ROUNDS, int(4.0 / max(seconds * (repeats + 1) * len(calls), 1e-6))))
     found: list[list[float]] = [[] for _ in calls]
+    order = list(range(len(calls)))
+    shuffle = random.Random(0).shuffle  # the same order on all ranks, so that none waits for another
     for _ in range(rounds):
-        for place, (make, prepare) in enumerate(zip(calls, before, strict=True)):
-            prepare()
-            found[place].append(timeit.Timer(make(), timer=clock).timeit(repeats) / repeats)
+        shuffle(order)
+        for place in order:
+            before[place]()
+            calls[place]()()  # the first one after a change of forwards misses caches of the host
+            found[place].append(timeit.Timer(calls[place](), timer=clock).timeit(repeats) / repeats)
     return found
 
 
