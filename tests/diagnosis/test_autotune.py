@@ -26,6 +26,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "project/src").mkdir(parents=True)
     (tmp_path / "project/pyproject.toml").write_text("")
     path = tmp_path / "project/kernels.autotune.json"
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "one"))
     measured().save(path)
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "another"))
     monkeypatch.chdir(tmp_path / "project/src")
