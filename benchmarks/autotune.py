@@ -28,7 +28,8 @@ from typing import Any
 import torch
 from side_by_side import OUTPUT, write_section
 
-BLOCKS, CALLS = 8, 8  # of each way, and in each block
+ROUNDS, CALLS = 24, 3  # in each round every way has its turn, of so many timed calls
+SECONDS = 3.0  # for about so long a case is measured
 MOST_APART = 0.2  # of bfloat16, also of gradients through eight layers; what is wrong is apart by a multiple
 ROOT = Path(__file__).parents[1]
 SIZES = {
@@ -221,28 +222,39 @@ Way = tuple[Callable[[], Any], Callable[[], Any]]  # what makes the model ready,
 
 
 def times(ways: dict[str, Way]) -> dict[str, float]:
-    """The seconds of a call each way: blocks of calls take turns, in random order."""
+    """The seconds of a call each way, and how many times as fast as plain it is: the ways take turns in random order.
+
+    Of each turn the fastest call counts, since what else the host does makes a call slower, never faster; and those of
+    one round are compared, since a host gets faster and slower within seconds.
+    """
     samples: dict[str, list[float]] = {name: [] for name in ways}
     gc.collect()
     gc.disable()
-    for number in range(BLOCKS):
+    began = time.perf_counter()
+    for number in range(ROUNDS):
         order = list(ways.items())
         random.Random(number).shuffle(order)
         for name, (prepare, call) in order:
             prepare()
-            for _ in range(3):
+            for _ in range(2):
                 call()  # the first ones after a change of forwards miss caches of the host
-            for _ in range(CALLS):
-                torch.cuda.synchronize()
-                began = time.perf_counter()
-                call()
-                torch.cuda.synchronize()
-                samples[name].append(time.perf_counter() - began)
-        gc.collect()
+            samples[name].append(min(_seconds(call) for _ in range(CALLS)))
+        if time.perf_counter() - began > SECONDS and number >= 8:
+            break
     gc.enable()
-    # The lower quartile: what else the host does makes a call slower, never faster.
-    found = {name: statistics.quantiles(each, n=4)[0] for name, each in samples.items()}
-    return found | {f"ratio_{name}": found["plain"] / found[name] for name in samples}
+    plain = samples["plain"]
+    found = {name: statistics.median(each) for name, each in samples.items()}
+    for name, each in samples.items():
+        found[f"ratio_{name}"] = statistics.median(one / other for one, other in zip(plain, each, strict=True))
+    return found
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
 
 
 def cases(device: str) -> dict[str, tuple[bool, Callable[[torch.nn.Module], Callable[[], Any]]]]:
@@ -350,7 +362,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         "- the mapping of transformers, with the layers of liger-kernel, a rotary embedding and activations in Triton",
         "- models: 8 layers, hidden size 1024, bfloat16, random weights; a training step has 4 x 512 tokens",
         "- times as fast as the plain model: with all kernels / after `autotune`; in brackets the plain model once "
-        f"more, which is the noise. Lower quartiles of {BLOCKS} blocks of {CALLS} calls, in random order",
+        f"more, which is the noise. Medians of up to {ROUNDS} rounds, in each of which every way takes its turn",
         "- wrong: a result or a gradient is another one",
     ]
     return "\n".join(["## After `autotune`, on a GPU", "", *about, "", *lines, ""])

@@ -73,7 +73,7 @@ def calls_side_by_side(
         The measurements of each call, in seconds, in the same order of rounds.
     """
     repeats = max(1, min(10, int(0.02 / max(seconds, 1e-6))))
-    rounds = max(3, min(_CALL_ROUNDS, int(4.0 / max(seconds * (repeats + 1) * len(calls), 1e-6))))
+    rounds = max(3, min(_CALL_ROUNDS, int(3.0 / max(seconds * (repeats + 1) * len(calls), 1e-6))))
     found: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
     shuffle = random.Random(0).shuffle  # the same order on all ranks, so that none waits for another
@@ -82,21 +82,18 @@ def calls_side_by_side(
         for place in order:
             before[place]()
             calls[place]()()  # the first one after a change of forwards misses caches of the host
-            found[place].append(timeit.Timer(calls[place](), timer=clock).timeit(repeats) / repeats)
+            # The least: what else the host does makes a call slower, never faster.
+            found[place].append(min(timeit.Timer(calls[place](), timer=clock).repeat(repeats, 1)))
     return found
 
 
 def ratio(samples: Sequence[float], before: Sequence[float]) -> Seconds:
     """How long a call takes by what it took before, and how sure that is.
 
-    The ratio is that of the lower quartiles: what else a host does makes a call slower, never faster.
+    Those of one round are compared, since a host gets faster and slower within seconds.
     """
     each = summary([one / other for one, other in zip(samples, before, strict=True)])
-    return Seconds(_low(samples) / _low(before), each.noise / math.sqrt(len(samples)))
-
-
-def _low(samples: Sequence[float]) -> float:
-    return sorted(samples)[len(samples) // 4]
+    return Seconds(each.median, 2 * each.noise / math.sqrt(len(samples)))
 
 
 def is_accelerator(device: torch.device) -> bool:
