@@ -36,7 +36,7 @@ def check_owner(lock: str, file: str | None) -> None:
 def _check_user(lock: str, file: str | None) -> None:
     if not hasattr(os, "geteuid"):
         return
-    # Whoever owns the caller's file has their code run already.
+    # The code of the owner of the caller's file runs already.
     mine = {0, os.geteuid()}
     for examine in (os.lstat, os.stat):  # a link, and what it leads to
         try:
