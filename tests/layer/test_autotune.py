@@ -29,16 +29,19 @@ class Clock:
     """A clock that only `work` moves on: no test depends on how busy the machine is."""
 
     now = 0.0
+    #: When the device has done what it was given.
+    done = 0.0
 
     @classmethod
-    def read(cls) -> float:
-        cls.now += 1e-6
+    def read(cls, *, wait: bool = True) -> float:
+        cls.now = max(cls.now, cls.done if wait else 0.0) + 1e-6
         return cls.now
 
 
-def work(seconds: float = 1e-3) -> None:
-    """What a forward takes."""
+def work(seconds: float = 1e-3, device: float = 0.0) -> None:
+    """What a forward takes: the host's time, then the device's, for which only a reading that waits waits."""
     Clock.now += seconds
+    Clock.done = max(Clock.now, Clock.done) + device
 
 
 class Norm(nn.Module):
@@ -50,6 +53,14 @@ class Norm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         work()
+        return normed(x, self.weight)
+
+
+class OnDevice(Norm):
+    """Its own forward gives a device work: 2 ms of the host, 9 ms of the device."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        work(2e-3, 9e-3)
         return normed(x, self.weight)
 
 
@@ -247,6 +258,32 @@ def test_a_kernel_that_is_only_good_for_large_inputs_serves_those() -> None:
         assert took(each.blocks[0].norm, SMALL) == pytest.approx(1e-3)  # its own forward
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     assert torch.allclose(compiled(LARGE), model(LARGE))
+
+
+@pytest.mark.parametrize(
+    ("host", "device", "chosen"),
+    [
+        (7e-3, 2e-3, True),  # 10.5 ms on the slower host
+        (8e-3, 1e-3, False),  # as fast here; 12 ms on the slower host
+    ],
+)
+def test_a_kernel_that_only_a_fast_host_makes_faster_is_out(host: float, device: float, chosen: bool) -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = OnDevice()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(x)
+
+    def kernel(self: Any, x: torch.Tensor) -> torch.Tensor:
+        work(host, device)
+        return normed(x, self.weight)
+
+    mapping = {"OnDevice": {"cpu": layer(kernel)}}
+    report = autotune(Whole().eval(), (LARGE,), mapping=mapping, by_class={"OnDevice": "OnDevice"})
+    reason = None if chosen else "the whole call is not faster with it"
+    assert rows(report) == [("fp32[16, 16]", chosen, reason)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,17 @@ from kernels.support.distributed import gathered, rank_count
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Seconds", "calls_side_by_side", "clock", "is_accelerator", "ratio", "side_by_side", "summary"]
+__all__ = [
+    "Seconds",
+    "Taken",
+    "calls_side_by_side",
+    "clock",
+    "is_accelerator",
+    "ratio",
+    "side_by_side",
+    "summary",
+    "taken",
+]
 
 #: How often each contender is measured, in turn with the others.
 _ROUNDS = 7
@@ -44,6 +54,18 @@ class Seconds(NamedTuple):
         return other.median - self.median > self.noise + other.noise
 
 
+class Taken(NamedTuple):
+    """How long one call took, in seconds.
+
+    Attributes:
+        whole: Until the device was done.
+        host: Until it returned.
+    """
+
+    whole: float
+    host: float
+
+
 def side_by_side(calls: Sequence[Callable[[], Any]], device: torch.device, *, device_alone: bool) -> list[Seconds]:
     """Measure calls in turn, each several times, after one call that is not measured.
 
@@ -61,7 +83,7 @@ def side_by_side(calls: Sequence[Callable[[], Any]], device: torch.device, *, de
 
 def calls_side_by_side(
     calls: Sequence[Callable[[], Callable[[], Any]]], before: Sequence[Callable[[], Any]], seconds: float
-) -> list[list[float]]:
+) -> list[list[Taken]]:
     """Measure whole calls of a model in turn.
 
     Args:
@@ -70,11 +92,11 @@ def calls_side_by_side(
         seconds: How long one of them takes, about.
 
     Returns:
-        The measurements of each call, in seconds, in the same order of rounds.
+        The measurements of each call, in the same order of rounds.
     """
     repeats = max(1, min(10, int(0.02 / max(seconds, 1e-6))))
     rounds = max(3, min(_CALL_ROUNDS, int(3.0 / max(seconds * (repeats + 1) * len(calls), 1e-6))))
-    found: list[list[float]] = [[] for _ in calls]
+    found: list[list[Taken]] = [[] for _ in calls]
     order = list(range(len(calls)))
     shuffle = random.Random(0).shuffle  # the same order on all ranks, so that none waits for another
     for _ in range(rounds):
@@ -82,18 +104,36 @@ def calls_side_by_side(
         for place in order:
             before[place]()
             calls[place]()()  # the first one after a change of forwards misses caches of the host
+            each = [taken(calls[place]()) for _ in range(repeats)]
             # The least: what else the host does makes a call slower, never faster.
-            found[place].append(min(timeit.Timer(calls[place](), timer=clock).repeat(repeats, 1)))
+            found[place].append(Taken(*map(min, zip(*each, strict=True))))
     return found
 
 
-def ratio(samples: Sequence[float], before: Sequence[float]) -> Seconds:
+def taken(call: Callable[[], Any]) -> Taken:
+    """How long a call takes."""
+    began = clock()
+    call()
+    returned = clock(wait=False)
+    return Taken(clock() - began, returned - began)
+
+
+def ratio(samples: Sequence[Taken], before: Sequence[Taken], *, host: float = 1.0) -> Seconds:
     """How long a call takes by what it took before, and how sure that is.
 
     Those of one round are compared, since a host gets faster and slower within seconds.
+
+    Args:
+        samples: The measurements.
+        before: Those before.
+        host: On a host that takes how many times as long: where the device waits for the host, so does the call.
     """
-    each = summary([one / other for one, other in zip(samples, before, strict=True)])
+    each = summary([_on_host(one, host) / _on_host(other, host) for one, other in zip(samples, before, strict=True)])
     return Seconds(each.median, 2 * each.noise / math.sqrt(len(samples)))
+
+
+def _on_host(each: Taken, slower: float) -> float:
+    return max(each.whole, slower * each.host)
 
 
 def is_accelerator(device: torch.device) -> bool:
@@ -124,12 +164,12 @@ def _whole(call: Callable[[], Any], repeats: int) -> float:
     return timeit.Timer(call, timer=clock).timeit(repeats) / repeats
 
 
-def clock() -> float:
-    """Now, in seconds, when the device has done what it was given."""
+def clock(*, wait: bool = True) -> float:
+    """Now, in seconds; by default when the device has done what it was given."""
     import torch
 
     # As torch.utils.benchmark does, which cannot be imported in every process: it needs setuptools.
-    if torch.accelerator.is_available():
+    if wait and torch.accelerator.is_available():
         torch.accelerator.synchronize()
     return time.perf_counter()
 
