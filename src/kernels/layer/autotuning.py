@@ -9,25 +9,22 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from kernels.errors import RequestError
 from kernels.layer import timing
 from kernels.layer.autotune_report import AutotuneReport, TunedCall
-from kernels.layer.decision import LayerDecision
-from kernels.layer.kinds import Kind, KindAtSize, Measure, label_of
+from kernels.layer.kinds import KindAtSize, Measure, find_kinds, label_of
 from kernels.layer.layer import is_function
 from kernels.layer.mapping import KernelMapping, SupportsItems
 from kernels.layer.marked import ModelModules
 from kernels.layer.measure import DEFAULT_TOLERANCE, measure
 from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.observe import LayerCall, eager, tensors_of
-from kernels.layer.plan import NO_CANDIDATE, LayerRequest, plan_layers
+from kernels.layer.plan import LayerRequest
 from kernels.layer.report import check_model
 from kernels.layer.runs import ModelCall, Outcome, is_compiled, same_outcome
 from kernels.layer.swap import decision_of, install, kept_forwards, restore
 from kernels.layer.timing import Seconds, Taken, calls_side_by_side, summary
-from kernels.layer.tuned import facts_of, write_tuned
+from kernels.layer.tuned import write_tuned
 from kernels.layer.whole_model import note_user, request_of
 from kernels.support.distributed import gathered, rank_count
 from kernels.support.formatting import error_on_one_line, wrong_type
@@ -135,7 +132,8 @@ class _Tuning:
         self.calls = [ModelCall(model, call, self.mode) for call in calls]
         self.found = found
         self.compiled = Mode.TORCH_COMPILE in self.mode or is_compiled(model)
-        self.kinds: list[Kind] = []
+        self.kinds = find_kinds(model, found, request)
+        self.kind_of = {id(module): number for number, kind in enumerate(self.kinds) for module in kind.modules}
         self.reached: list[set[tuple[int, int]]] = []
         #: The calls that capture a device graph.
         self.captured: set[int] = set()
@@ -145,7 +143,7 @@ class _Tuning:
         self.outcomes: tuple[int, Outcome, Outcome] | None = None
 
     def run(self) -> AutotuneReport:
-        modules = self._find_kinds()
+        modules = [module for kind in self.kinds for module in kind.modules]
         if not any(gathered(bool(modules))):
             return AutotuneReport((), ())
         self.before = {id(module): decision_of(module) for module in modules if is_function(module)}
@@ -172,33 +170,6 @@ class _Tuning:
             for row in kind.rows(_of_kind(choice, number), self._measure_of_layers)
         ]
         return AutotuneReport(tuple(rows), tuple(times), tuple(layers))
-
-    def _find_kinds(self) -> list[nn.Module]:
-        """Load every kernel; the layers that some may serve."""
-        plans: list[dict[int, tuple[nn.Module, LayerDecision]]] = []
-        while True:
-            plan = plan_layers(self.found, replace(self.request, candidate=len(plans)))
-            decided = {id(module): (module, each) for modules, each in plan if each is not None for module in modules}
-            if plans and all(each.function is None and each.reason == NO_CANDIDATE for _, each in decided.values()):
-                break
-            plans.append(decided)
-            if not any(each.function is not None for _, each in decided.values()) and len(plans) > 1:
-                break
-        kinds: dict[Any, Kind] = {}
-        paths = {id(module): path for module, path in zip(self.found.modules, self.found.paths, strict=True)}
-        paths |= {id(function): path for _, path, function in reversed(list(self.found.functions()))}
-        for identity, (module, first) in plans[0].items():
-            decisions = [plan[identity][1] for plan in plans if identity in plan]
-            if all(each.function is None for each in decisions):
-                continue
-            facts = facts_of(self.model, module, first, self.mode)
-            key = type(module), tuple(facts.items()), tuple(each.function for each in decisions)
-            kind = kinds.setdefault(key, Kind(facts, decisions))
-            kind.modules.append(module)
-            kind.paths.append(paths.get(identity, first.layer))
-        self.kinds = list(kinds.values())
-        self.kind_of = {id(module): number for number, kind in enumerate(self.kinds) for module in kind.modules}
-        return [module for kind in self.kinds for module in kind.modules]
 
     def _check_ranks(self, number: int, call: ModelCall) -> None:
         """Refuse ranks whose calls are not alike: what they measure could not be compared.
@@ -244,7 +215,7 @@ class _Tuning:
             found = tensors_of((seen.args, seen.kwargs))
             if not found:
                 return seen.own(*seen.args, **seen.kwargs)
-            tensor, kind.argument = _first_tensor(seen) or (found[0], None)
+            tensor, kind.argument = seen.first_tensor() or (found[0], None)
             size = tensor.numel()
             if size not in kind.sizes and len(kind.sizes) >= _MOST_SIZES:
                 return seen.own(*seen.args, **seen.kwargs)
@@ -380,7 +351,7 @@ class _Tuning:
         slowest = 0.0
         for prepare in prepared:
             prepare()
-            slowest = max(slowest, _seconds(call))
+            slowest = max(slowest, call.seconds())
         return calls_side_by_side([call.ready] * len(choices), prepared, max(gathered(slowest)))
 
     def _times_compiled(self, number: int, call: ModelCall, choices: Sequence[_Choice]) -> list[list[Taken]]:
@@ -405,7 +376,7 @@ class _Tuning:
                 found.append([Taken(math.inf, math.inf)] * len(found[0]))
                 continue
             plain = plain or outcome
-            seconds = seconds or max(gathered(_seconds(call)))
+            seconds = seconds or max(gathered(call.seconds()))
             found += calls_side_by_side([call.ready], [_nothing], seconds)
         torch.compiler.reset()
         return found
@@ -456,22 +427,6 @@ class _Tuning:
         return "device" if self.compiled else "whole"
 
 
-def _first_tensor(call: LayerCall) -> tuple[torch.Tensor, tuple[int, str]] | None:
-    """The first tensor among a call's arguments, with the place and the name of its parameter."""
-    import inspect
-
-    import torch
-
-    names = list(inspect.signature(call.own).parameters)
-    for place, value in enumerate(call.args):
-        if isinstance(value, torch.Tensor):
-            return value, (place, names[place] if place < len(names) else "")
-    for name, value in call.kwargs.items():
-        if isinstance(value, torch.Tensor):
-            return value, (names.index(name) if name in names else len(names), name)
-    return None
-
-
 def _captures() -> bool:
     import torch
 
@@ -481,13 +436,6 @@ def _captures() -> bool:
 def _of_kind(choice: _Choice, number: int) -> dict[int, int | None]:
     """The kernel that a kind takes at each size."""
     return {size: candidate for (kind, size), candidate in choice.items() if kind == number}
-
-
-def _seconds(call: ModelCall) -> float:
-    """About how long a call takes, after those that compile, tune or capture."""
-    for _ in range(2):
-        call.ready()()
-    return timing.taken(call.ready()).whole
 
 
 def _whole(times: Sequence[Taken]) -> Seconds:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec.structs import replace
+
 from kernels.layer.autotune_report import TunedRow
 from kernels.layer.decision import LayerDecision
+from kernels.layer.marked import ModelModules
 from kernels.layer.measure import Measured
-from kernels.layer.plan import NO_CANDIDATE
+from kernels.layer.plan import NO_CANDIDATE, LayerRequest, plan_layers
 from kernels.layer.report import folded_path
 from kernels.layer.timing import Seconds
-from kernels.layer.tuned import NOT_FASTER, Segment, TunedLayer, identity_of, tuned_decision
+from kernels.layer.tuned import NOT_FASTER, Segment, TunedLayer, facts_of, identity_of, tuned_decision
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["Kind", "KindAtSize", "Measure", "label_of"]
+__all__ = ["Kind", "KindAtSize", "Measure", "find_kinds", "label_of"]
 
 #: Which share of a layer's time counts.
 Measure = Literal["device", "whole"]
@@ -160,6 +163,38 @@ class KindAtSize:
             if seconds.median < best.median and (self.is_sure(place) or not sure):
                 best, found = seconds, place
         return found
+
+
+def find_kinds(model: nn.Module, found: ModelModules, request: LayerRequest) -> list[Kind]:
+    """Load every kernel that is mapped to a model's layers, and group the layers that some of them may serve.
+
+    Args:
+        model: The model.
+        found: Its layers.
+        request: What `autotune` was asked for.
+    """
+    plans: list[dict[int, tuple[nn.Module, LayerDecision]]] = []
+    while True:
+        plan = plan_layers(found, replace(request, candidate=len(plans)))
+        decided = {id(module): (module, each) for modules, each in plan if each is not None for module in modules}
+        if plans and all(each.function is None and each.reason == NO_CANDIDATE for _, each in decided.values()):
+            break
+        plans.append(decided)
+        if not any(each.function is not None for _, each in decided.values()) and len(plans) > 1:
+            break
+    kinds: dict[Any, Kind] = {}
+    paths = {id(module): path for module, path in zip(found.modules, found.paths, strict=True)}
+    paths |= {id(function): path for _, path, function in reversed(list(found.functions()))}
+    for identity, (module, first) in plans[0].items():
+        decisions = [plan[identity][1] for plan in plans if identity in plan]
+        if all(each.function is None for each in decisions):
+            continue
+        facts = facts_of(model, module, first, request.modes[0])
+        key = type(module), tuple(facts.items()), tuple(each.function for each in decisions)
+        kind = kinds.setdefault(key, Kind(facts, decisions))
+        kind.modules.append(module)
+        kind.paths.append(paths.get(identity, first.layer))
+    return list(kinds.values())
 
 
 def label_of(tensor: torch.Tensor) -> str:

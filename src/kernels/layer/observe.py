@@ -7,6 +7,7 @@ buffers and the state of random numbers as they were.
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -52,6 +53,19 @@ class LayerCall(NamedTuple):
     own: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+    def first_tensor(self) -> tuple[torch.Tensor, tuple[int, str]] | None:
+        """The first tensor among the arguments, with the place and the name of its parameter."""
+        import torch
+
+        names = list(inspect.signature(self.own).parameters)
+        for place, value in enumerate(self.args):
+            if isinstance(value, torch.Tensor):
+                return value, (place, names[place] if place < len(names) else "")
+        for name, value in self.kwargs.items():
+            if isinstance(value, torch.Tensor):
+                return value, (names.index(name) if name in names else len(names), name)
+        return None
 
 
 @contextmanager

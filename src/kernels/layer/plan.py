@@ -24,11 +24,11 @@ from kernels.layer.fits import (
 )
 from kernels.layer.forwards import by_training, unless_gradient
 from kernels.layer.layer import always, is_function, is_function_class, layer_name_of
+from kernels.layer.loading import LayerLoad, described, load_key, load_layers, origin_of
 from kernels.layer.mapping import MappingView, SelectedKernel, select
 from kernels.layer.marked import ModelModules
 from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.notices import mention_devices
-from kernels.layer.repos import LayerLoad, described, load_key, load_layers, origin_of
 from kernels.layer.swap import FORWARDS, own_forward
 from kernels.support.formatting import did_you_mean, format_names
 from kernels.support.logs import logger

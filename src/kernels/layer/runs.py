@@ -19,6 +19,7 @@ from kernels.layer.observe import (
     watched,
     wide,
 )
+from kernels.layer.timing import taken
 from kernels.support.formatting import wrong_type
 
 if TYPE_CHECKING:
@@ -99,6 +100,12 @@ class ModelCall:
             found = [each.detach().clone() for each in reachable_tensors(result)]
             with torch.no_grad():
                 return Outcome([*found, *(None if each is None else each.clone() for each in gradients)])
+
+    def seconds(self) -> float:
+        """About how long it takes, after runs that compile, tune or capture."""
+        for _ in range(2):
+            self.ready()()
+        return taken(self.ready()).whole
 
     def watch(self, modules: list[nn.Module], see: Callable[[LayerCall], Any]) -> None:
         """Run it once with the own forwards of layers, and see their calls."""
