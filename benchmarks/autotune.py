@@ -260,7 +260,8 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 def cases(device: str) -> dict[str, tuple[bool, Callable[[torch.nn.Module], Callable[[], Any]]]]:
     """What is measured: whether it trains, and the call of a model."""
-    most, many, one = (torch.randint(3, 8000, shape, device=device) for shape in ((8, 1024), (4, 512), (1, 1)))
+    shapes = (32, 1024), (8, 1024), (4, 512), (1, 1)
+    most, more, many, one = (torch.randint(3, 8000, shape, device=device) for shape in shapes)
 
     def inference(ids: torch.Tensor) -> Callable[[torch.nn.Module], Callable[[], Any]]:
         def of(model: Any) -> Callable[[], Any]:
@@ -280,7 +281,8 @@ def cases(device: str) -> dict[str, tuple[bool, Callable[[torch.nn.Module], Call
         return call
 
     return {
-        "8 x 1024": (False, inference(most)),
+        "32 x 1024": (False, inference(most)),
+        "8 x 1024": (False, inference(more)),
         "4 x 512": (False, inference(many)),
         "1 token": (False, inference(one)),
         "training": (True, training),
@@ -307,7 +309,8 @@ def measured(family: str, device: str, compiled: bool) -> list[dict[str, Any]]:
         mode = mode | Mode.TORCH_COMPILE if compiled else mode
         mine = {name: make for name, (trains, make) in cases(device).items() if trains is train}
         if compiled:
-            mine.pop("8 x 1024", None)  # four more compilations of each model
+            for name in ("32 x 1024", "8 x 1024"):
+                mine.pop(name, None)  # four more compilations of each model
         began = time.perf_counter()
         report = autotune(model, *[make(model) for make in mine.values()], mapping=mapping, mode=mode)
         seconds = time.perf_counter() - began
