@@ -120,6 +120,18 @@ def test_a_kernel_whose_backward_writes_into_the_gradient_that_it_is_given_never
     assert close(gradients(later), wanted)
 
 
+def test_a_kernel_that_was_measured_in_inference_computes_no_wrong_gradients_later() -> None:
+    model, report = tuned("InPlaceBackward")
+    assert all(row.chosen for row in report)
+    later = Model().eval()
+    served("InPlaceBackward", model=later)
+    for each in (model, later):
+        with torch.no_grad():
+            assert took(each, LARGE) == 0  # the kernel
+        assert close(gradients(each), gradients(Model().eval()))
+        assert close(gradients(each.train()), gradients(Model().train()))
+
+
 def test_a_kernel_that_pays_for_large_inputs_alone_serves_those() -> None:
     model, report = tuned("OnlyLarge")
     assert [row.chosen for row in report] == [False, True]

@@ -293,9 +293,7 @@ def test_a_kernel_that_only_a_fast_host_makes_faster_is_out(host: float, device:
         (_NoGradient, "its gradient differs by"),
     ],
 )
-def test_a_kernel_whose_backward_is_wrong_is_out_in_training_and_may_serve_inference(
-    function: Any, reason: str
-) -> None:
+def test_a_kernel_whose_backward_is_wrong_is_out_in_training(function: Any, reason: str) -> None:
     kernel = layer(lambda self, x: function.apply(x, self.weight))
     model = Model().train()
 
@@ -309,8 +307,25 @@ def test_a_kernel_whose_backward_is_wrong_is_out_in_training_and_may_serve_infer
     step()
     for one, other in zip(model.parameters(), wanted.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad)
-    _, inference = tuned(kernel)
-    assert all(row.chosen for row in inference)
+
+
+@pytest.mark.parametrize("function", [_WritesGradient, _NoGradient])
+def test_a_kernel_whose_backward_is_wrong_serves_inference_and_computes_no_gradient(function: Any) -> None:
+    kernel = layer(lambda self, x: function.apply(x, self.weight))
+    model, report = tuned(kernel)
+    assert all(row.chosen for row in report)
+    assert all((row.reason or "").startswith("its own forward where a gradient is needed: ") for row in report)
+    assert "chosen; its own forward where a gradient is needed: " in str(report)
+    for each in (model, kernelized_again(kernel)[0]):
+        with torch.no_grad():
+            assert took(each, LARGE) == 0  # the kernel
+        for training in (False, True):
+            wanted = Model().train(training)
+            for one in (each.train(training), wanted):
+                one.zero_grad()
+                one(LARGE).pow(2).sum().backward()
+            for one, other in zip(each.parameters(), wanted.parameters(), strict=True):
+                assert torch.equal(one.grad, other.grad)
 
 
 def test_a_training_step_with_an_optimizer_leaves_model_optimizer_and_gradients_as_they_were() -> None:

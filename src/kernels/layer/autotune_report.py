@@ -39,7 +39,7 @@ class TunedRow(Struct, frozen=True, kw_only=True):
         kernel_seconds: How long a call of the kernel takes; None if it was not measured.
         difference: The largest difference of the results, by the largest value; None if they were not compared.
         chosen: Whether the kernel serves the layer for inputs of this size.
-        reason: Why it does not; None if it does.
+        reason: Why it does not, or not where a gradient is needed; None if it always does.
     """
 
     module: str
@@ -194,7 +194,7 @@ class AutotuneReport(Struct, frozen=True):
                 _time(row.own_seconds),
                 _time(row.kernel_seconds),
                 "-" if row.gain is None else f"{row.gain:.2f}",
-                "chosen" if row.chosen else row.reason or "",
+                "; ".join(filter(None, ("chosen" if row.chosen else "", row.reason))),
             )
             for row in self.rows
         ]

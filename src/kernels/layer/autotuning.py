@@ -59,9 +59,10 @@ def autotune(
     Each kind of layer is run with its own forward and with each kernel, on copies of the inputs that the calls bring. A
     kernel is out if it fails, if its results (and gradients, where the call computes some) are further from the exact
     ones than the own forward's allow, if it writes into its arguments, or if its backward writes into the gradient that
-    it is given. Of the others, those stay that are faster; where that depends on the size of the input, from that size
-    on. Then the calls are run whole: none is slower than before, also on a host that takes 1.5 times as long, and none
-    gives other results.
+    it is given. If the calls need no gradients and a kernel's are wrong, it serves only where none is needed. Of the
+    others, those stay that are faster; where that depends on the size of the input, from that size on. Then the calls
+    are run whole: none is slower than before, also on a host that takes 1.5 times as long, and none gives other
+    results.
 
     The decisions are kept in the cache for this device, this Torch and these kernels: later `kernelize` calls use them
     without measuring. An error or Ctrl-C leaves the model as it was.

@@ -14,7 +14,15 @@ from kernels.layer.measure import Measured
 from kernels.layer.plan import NO_CANDIDATE, LayerRequest, plan_layers
 from kernels.layer.report import folded_path
 from kernels.layer.timing import Seconds
-from kernels.layer.tuned import NOT_FASTER, Segment, TunedLayer, facts_of, identity_of, tuned_decision
+from kernels.layer.tuned import (
+    NOT_FASTER,
+    Segment,
+    TunedLayer,
+    facts_of,
+    identity_of,
+    tuned_decision,
+    without_gradients,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -49,10 +57,19 @@ class Kind:
         """Why a kernel is out; wrong for one size is wrong."""
         return next((fault for size in self.sizes.values() if (fault := size.measured.kernels[candidate].fault)), None)
 
+    def backward_fault(self, candidate: int) -> str | None:
+        """Why a kernel serves only where no gradient is needed."""
+        faults = (size.measured.kernels[candidate].backward_fault for size in self.sizes.values())
+        return next(filter(None, faults), None)
+
     def decision(self, chosen: Mapping[int, int | None]) -> LayerDecision:
         """The decision, by the kernel that is chosen for each size."""
         reason = self.fault(0) or NOT_FASTER
-        return tuned_decision(type(self.modules[0]), self.decisions, self._segments(chosen), self.argument, reason)
+        decisions = [
+            each if self.backward_fault(place) is None else without_gradients(type(self.modules[0]), each)
+            for place, each in enumerate(self.decisions)
+        ]
+        return tuned_decision(type(self.modules[0]), decisions, self._segments(chosen), self.argument, reason)
 
     def record(self, chosen: Mapping[int, int | None]) -> TunedLayer:
         """The decision, to be kept."""
@@ -62,8 +79,14 @@ class Kind:
             for elements, candidate in self._segments(chosen)
         ]
         out = {known[place].text: fault for place in range(len(known)) if (fault := self.fault(place))}
+        forward_only = {each.text: fault for place, each in enumerate(known) if (fault := self.backward_fault(place))}
         return TunedLayer(
-            facts=self.facts, segments=tuple(segments), measured=tuple(known), out=out, argument=self.argument
+            facts=self.facts,
+            segments=tuple(segments),
+            measured=tuple(known),
+            out=out,
+            forward_only=forward_only,
+            argument=self.argument,
         )
 
     def _segments(self, chosen: Mapping[int, int | None]) -> list[tuple[int, int | None]]:
@@ -93,8 +116,11 @@ class Kind:
 
     def _measured_row(self, place: int, size: KindAtSize, chosen: int | None, measure: Measure) -> TunedRow:
         decision, fault = self.decisions[place], self.fault(place)
-        reason = fault or size.dropped or (NOT_FASTER if chosen is None else "another kernel is faster")
+        reason: str | None = fault or size.dropped or (NOT_FASTER if chosen is None else "another kernel is faster")
         taken = chosen == place and fault is None
+        if taken:
+            fault = self.backward_fault(place)
+            reason = None if fault is None else f"its own forward where a gradient is needed: {fault}"
         own, kernel = size.seconds(None, measure), size.seconds(place, measure)
         return self._row(
             decision,
@@ -103,7 +129,7 @@ class Kind:
             kernel_seconds=None if kernel is None else kernel.median,
             difference=size.measured.kernels[place].difference,
             chosen=taken,
-            reason=None if taken else reason,
+            reason=reason,
         )
 
     def _row(self, decision: LayerDecision, *, inputs: str = "-", **rest: Any) -> TunedRow:

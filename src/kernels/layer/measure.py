@@ -54,12 +54,14 @@ class Contender(Struct, frozen=True, eq=False):
 
     Attributes:
         fault: Why it may not serve the layer; None if it is right, empty if it was not asked.
+        backward_fault: Why it may not serve where a gradient is needed, if the call needs none; None if it may.
         difference: How far its results are from those of the own forward, by their largest value.
         whole: How long a call takes with the host's share; None if it was not measured.
         device: The device's share alone; None if it was not measured.
     """
 
     fault: str | None = None
+    backward_fault: str | None = None
     difference: float | None = None
     whole: Seconds | None = None
     device: Seconds | None = None
@@ -113,30 +115,55 @@ def _measured(
 ) -> Measured:
     import torch
 
-    module = call.module
     needs_gradient = torch.is_grad_enabled() and any(
-        tensor.requires_grad for tensor in (*module.parameters(), *tensors_of((call.args, call.kwargs)))
+        tensor.requires_grad for tensor in (*call.module.parameters(), *tensors_of((call.args, call.kwargs)))
     )
+    found = _compared(call, kernels, needs_gradient, tolerance)
+    if not needs_gradient and any(each.fault is None for each in found):
+        right = [kernel if each.fault is None else None for kernel, each in zip(kernels, found, strict=True)]
+        with torch.inference_mode(False), torch.enable_grad():
+            trained = _compared(_asking_for_gradients(call), right, True, tolerance)
+        found = [replace(each, backward_fault=other.fault or None) for each, other in zip(found, trained, strict=True)]
+    # A kernel that is wrong on one rank of a job is wrong, and all ranks time the same ones.
+    for faults in gathered([(each.fault, each.backward_fault) for each in found]):
+        found = [
+            replace(
+                each,
+                fault=fault if each.fault is None else each.fault,
+                backward_fault=backward_fault if each.backward_fault is None else each.backward_fault,
+            )
+            for each, (fault, backward_fault) in zip(found, faults, strict=True)
+        ]
+    return _timed(call, kernels, found, needs_gradient, compiled=compiled)
+
+
+def _compared(
+    call: LayerCall, kernels: Sequence[Callable[..., Any] | None], needs_gradient: bool, tolerance: float
+) -> list[Contender]:
+    """What kernels do with the arguments of a call, beside the own forward."""
+    seeds: Tensors = []
     try:
         copied((call.args, call.kwargs))
-        seeds: Tensors = []
         own = _run(call, call.own, needs_gradient, seeds)
     except Exception as error:  # noqa: BLE001 - arguments of any type
         cannot = f"its own forward cannot be run on copies of its arguments: {error_on_one_line(error)}"
-        found = [Contender(fault=cannot) for _ in kernels]
-    else:
-        exact = _exact(call, own, needs_gradient, seeds)
-        found = [
-            Contender(fault="") if kernel is None else _contender(call, kernel, own, exact, seeds, tolerance)
-            for kernel in kernels
-        ]
-    # A kernel that is wrong on one rank of a job is wrong, and all ranks time the same ones.
-    for faults in gathered([each.fault for each in found]):
-        found = [
-            each if fault is None or each.fault is not None else replace(each, fault=fault)
-            for each, fault in zip(found, faults, strict=True)
-        ]
-    return _timed(call, kernels, found, needs_gradient, compiled=compiled)
+        return [Contender(fault=cannot) for _ in kernels]
+    exact = _exact(call, own, needs_gradient, seeds)
+    return [
+        Contender(fault="") if kernel is None else _contender(call, kernel, own, exact, seeds, tolerance)
+        for kernel in kernels
+    ]
+
+
+def _asking_for_gradients(call: LayerCall) -> LayerCall:
+    """A call that needs the gradients of all arguments: a call without gradients does not say of which."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    args, kwargs = tree_map_only(
+        torch.Tensor, lambda each: each.requires_grad_(each.is_floating_point()), copied((call.args, call.kwargs))
+    )
+    return call._replace(args=args, kwargs=kwargs)
 
 
 def _contender(
@@ -401,7 +428,7 @@ def _timed(
     ]
     every = list(judged)
     for (place, _), time in zip(right, times[1:], strict=True):
-        every[place] = replace(time, difference=judged[place].difference)
+        every[place] = replace(judged[place], whole=time.whole, device=time.device)
     return Measured(times[0], tuple(every))
 
 

@@ -25,8 +25,8 @@ from msgspec.structs import replace
 from kernels import settings
 from kernels.errors import RequestError
 from kernels.layer.decision import LayerDecision, dtype_of
-from kernels.layer.forwards import Forward, by_size, wrapped_kernel
-from kernels.layer.layer import is_function
+from kernels.layer.forwards import Forward, by_size, unless_gradient, wrapped_kernel
+from kernels.layer.layer import is_function, is_function_class
 from kernels.layer.mode import Mode
 from kernels.layer.plan import LayerRequest, plan_layers
 from kernels.support.files import read_bounded
@@ -60,6 +60,7 @@ __all__ = [
     "tuned_decision",
     "tuned_folder",
     "tuned_plan",
+    "without_gradients",
     "write_tuned",
 ]
 
@@ -115,6 +116,7 @@ class TunedLayer(StoredRecord, kw_only=True):
         segments: What serves it from which size on.
         measured: The kernels that were measured.
         out: Those that were not right, and why.
+        forward_only: Those whose backward was not right, and why.
         argument: The tensor whose size decides: its place among the arguments, and its name.
     """
 
@@ -122,6 +124,7 @@ class TunedLayer(StoredRecord, kw_only=True):
     segments: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     measured: tuple[KernelIdentity, ...]
     out: dict[str, str] = msgspec.field(default_factory=dict)
+    forward_only: dict[str, str] = msgspec.field(default_factory=dict)
     argument: tuple[_Natural, str] | None = None
 
     @property
@@ -285,6 +288,13 @@ def tuned_decision(
     return replace(used[0], function=function, kernel=names, from_size="; ".join(sizes) or None, measured=True)
 
 
+def without_gradients(cls: Any, decision: LayerDecision) -> LayerDecision:
+    """A decision whose kernel serves only where no gradient is needed; else the layer's own forward does."""
+    if decision.function is None:
+        return decision
+    return replace(decision, function=unless_gradient(decision.function, cls.forward, None, is_function_class(cls)))
+
+
 def check_tuned(autotuned: Any) -> bool | Path:
     """The `autotuned` argument of `kernelize`.
 
@@ -368,6 +378,10 @@ def _applied(
         for each in record.segments
     ]
     reason = out or NOT_FASTER
+    decisions = [
+        without_gradients(type(module), each) if identity.text in record.forward_only else each
+        for each, identity in zip(decisions, identities, strict=True)
+    ]
     return tuned_decision(type(module), decisions, segments, record.argument, reason)
 
 
