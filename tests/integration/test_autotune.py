@@ -208,6 +208,26 @@ def test_of_two_candidates_the_faster_one_that_is_right_serves_whatever_the_firs
         assert close([each(LARGE)], [Model()(LARGE)])
 
 
+def test_candidates_that_one_factory_makes_are_told_apart(hub: TestHub) -> None:
+    made = """
+        def made(eps):
+            class Made(nn.Module):
+                def forward(self, x):
+                    return normed(x, self.weight, eps)
+
+            return Made
+
+
+        Off, On = made(1e-3), made(1e-6)
+    """
+    publish(hub, layers=KERNELS + textwrap.dedent(made))
+    _, report = tuned("Off", "On")
+    assert [row.chosen for row in report] == [False, False, True, True]
+    later = Model().eval()
+    assert all(row.kernelized for row in served("Off", "On", model=later))
+    assert close([later(LARGE)], [Model()(LARGE)])
+
+
 def test_a_kernel_that_was_wrong_stays_out_where_the_one_that_served_is_mapped_no_more() -> None:
     tuned("Wrong", "Fast")
     assert [(row.reason or "")[:28] for row in served("Wrong")] == ["measured: its result differs"] * 2

@@ -82,18 +82,20 @@ class KernelIdentity(msgspec.Struct, frozen=True):
         kernel: Its repository or folder.
         commit: The commit, if it has one.
         variant: The build, if it has one.
+        layer: The layer's name in it, if it has one: two of one source may differ in what a factory gave them.
         code: A hash of its forward, and of the files of a build in a folder.
     """
 
     kernel: str
     commit: str | None
     variant: str | None
+    layer: str | None
     code: str
 
     @property
     def text(self) -> str:
         """It on one line."""
-        return " ".join(filter(None, (self.kernel, self.commit, self.variant, self.code)))
+        return " ".join(filter(None, (self.kernel, self.commit, self.variant, self.layer, self.code)))
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -236,7 +238,9 @@ def identity_of(decision: LayerDecision) -> KernelIdentity:
     code = code_hash(wrapped_kernel(decision.function)) if decision.function is not None else ""
     if decision.commit is None and decision.variant is not None and decision.kernel is not None:
         code += _folder_hash(decision.kernel, decision.variant)
-    return KernelIdentity(decision.kernel or "", decision.commit, decision.variant, code)
+    repository = getattr(decision.chosen.choice, "repository", None) if decision.chosen else None
+    layer = getattr(repository, getattr(repository, "named", ""), None)
+    return KernelIdentity(decision.kernel or "", decision.commit, decision.variant, layer, code)
 
 
 def _folder_hash(folder: str, variant: str) -> str:
