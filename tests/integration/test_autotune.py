@@ -228,6 +228,27 @@ def test_candidates_that_one_factory_makes_are_told_apart(hub: TestHub) -> None:
     assert close([later(LARGE)], [Model()(LARGE)])
 
 
+def test_a_kernel_that_fails_when_it_is_called_again_is_out(hub: TestHub) -> None:
+    once = """
+        class Once(nn.Module):
+            def forward(self, x):
+                if _called:
+                    raise ValueError("the workspace is in use")
+                _called.append(x)
+                return normed(x, self.weight)
+
+
+        _called = []
+    """
+    publish(hub, layers=KERNELS + textwrap.dedent(once))
+    model, report = tuned("Once", "Fast", calls=((LARGE,),))
+    assert [(row.chosen, row.reason) for row in report] == [
+        (False, "the kernel fails: ValueError: the workspace is in use"),
+        (True, None),
+    ]
+    assert close([model(LARGE)], [Model()(LARGE)])
+
+
 def test_a_kernel_that_was_wrong_stays_out_where_the_one_that_served_is_mapped_no_more() -> None:
     tuned("Wrong", "Fast")
     assert [(row.reason or "")[:28] for row in served("Wrong")] == ["measured: its result differs"] * 2

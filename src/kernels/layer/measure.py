@@ -124,16 +124,7 @@ def _measured(
         with torch.inference_mode(False), torch.enable_grad():
             trained = _compared(_asking_for_gradients(call), right, True, tolerance)
         found = [replace(each, backward_fault=other.fault or None) for each, other in zip(found, trained, strict=True)]
-    # A kernel that is wrong on one rank of a job is wrong, and all ranks time the same ones.
-    for faults in gathered([(each.fault, each.backward_fault) for each in found]):
-        found = [
-            replace(
-                each,
-                fault=fault if each.fault is None else each.fault,
-                backward_fault=backward_fault if each.backward_fault is None else each.backward_fault,
-            )
-            for each, (fault, backward_fault) in zip(found, faults, strict=True)
-        ]
+    found = _agreed(found)
     return _timed(call, kernels, found, needs_gradient, compiled=compiled)
 
 
@@ -164,6 +155,21 @@ def _asking_for_gradients(call: LayerCall) -> LayerCall:
         torch.Tensor, lambda each: each.requires_grad_(each.is_floating_point()), copied((call.args, call.kwargs))
     )
     return call._replace(args=args, kwargs=kwargs)
+
+
+def _agreed(found: Sequence[Contender]) -> list[Contender]:
+    """What all ranks of a job found: a kernel that is wrong on one is wrong, and all time the same ones."""
+    agreed = list(found)
+    for faults in gathered([(each.fault, each.backward_fault) for each in found]):
+        agreed = [
+            replace(
+                each,
+                fault=fault if each.fault is None else each.fault,
+                backward_fault=backward_fault if each.backward_fault is None else each.backward_fault,
+            )
+            for each, (fault, backward_fault) in zip(agreed, faults, strict=True)
+        ]
+    return agreed
 
 
 def _contender(
@@ -390,10 +396,7 @@ def _timed(
     """Time the own forward and the kernels that are right."""
     import torch
 
-    right = [
-        (place, kernel) for place, kernel in enumerate(kernels) if kernel is not None and judged[place].fault is None
-    ]
-    if not right:
+    if all(each.fault is not None for each in judged):
         return Measured(Contender(), tuple(judged))
     args, kwargs = copied((call.args, call.kwargs))
     wanted = [each for each in (*tensors_of((args, kwargs)), *call.module.parameters()) if each.requires_grad]
@@ -412,12 +415,22 @@ def _timed(
     device = _device_of(call)
     if compiled:
         torch.compiler.reset()  # from some number of sizes on, Dynamo compiles no more
-    calls = [timed(call.own), *(timed(MethodType(kernel, call.module)) for _, kernel in right)]
+    forwards = [None if kernel is None else timed(MethodType(kernel, call.module)) for kernel in kernels]
+    every = list(judged)
     whole: list[Seconds] | None = None
     alone: list[Seconds] | None = None
     # The call around it runs eager, so that every layer is seen.
     stance = torch.compiler.set_stance("default") if compiled else nullcontext()
     with preserved(call.module), stance:
+        for place, once in enumerate(forwards):
+            if once is not None and every[place].fault is None:
+                try:
+                    once()
+                except Exception as error:  # noqa: BLE001 - the code of a kernel, that it is compiled, a second call
+                    every[place] = Contender(fault=f"the kernel fails: {error_on_one_line(error)}")
+        every = _agreed(every)
+        right = [place for place, each in enumerate(every) if each.fault is None]
+        calls = [timed(call.own), *(once for place in right if (once := forwards[place]) is not None)]
         if not compiled or not is_accelerator(device):
             whole = side_by_side(calls, device, device_alone=False)
         if is_accelerator(device):
@@ -426,8 +439,7 @@ def _timed(
         Contender(whole=whole[each] if whole else None, device=alone[each] if alone else None)
         for each in range(len(calls))
     ]
-    every = list(judged)
-    for (place, _), time in zip(right, times[1:], strict=True):
+    for place, time in zip(right, times[1:], strict=True):
         every[place] = replace(judged[place], whole=time.whole, device=time.device)
     return Measured(times[0], tuple(every))
 
