@@ -356,7 +356,8 @@ def measured(family: str, device: str, compiled: bool) -> list[dict[str, Any]]:
 def page(rows: list[dict[str, Any]]) -> str:
     """The part of docs/benchmarks.md."""
     names = list(dict.fromkeys((row["compiled"], row["case"]) for row in rows))
-    found = {(row["family"], row["compiled"], row["case"]): row for row in rows}
+    # Of a case that was measured twice, the file that is named first counts.
+    found = {(row["family"], row["compiled"], row["case"]): row for row in reversed(rows)}
     titles = [f"{case}, compiled" if compiled else case for compiled, case in names]
     lines = [f"| family | {' | '.join(titles)} | autotune |", f"|---{'|---' * len(names)}|---|"]
     for family in dict.fromkeys(row["family"] for row in rows):
