@@ -190,14 +190,36 @@ def _makeup(module: nn.Module) -> tuple[str, str]:
 
 
 def _attributes(path: str, module: nn.Module) -> str:
-    """The class of a layer, or of a module in it, and what it computes by, such as an eps or an activation."""
-    kinds = (bool, int, float, str, FunctionType, BuiltinFunctionType)
-    plain = {
-        name: getattr(value, "__qualname__", value)
-        for name, value in vars(module).items()
-        if isinstance(value, kinds) and not name.startswith("_") and name not in ("training", "layer_idx", "forward")
-    }
+    """The class of a layer, or of a module in it, and what it computes by."""
+    plain = {name: getattr(value, "__qualname__", value) for name, value in _computes_by(module)}
     return f"{path} {type(module).__name__} {plain or ''}".strip()
+
+
+def _computes_by(module: nn.Module) -> list[tuple[str, Any]]:
+    """What a module computes by beside its tensors, such as an eps or an activation."""
+    return [
+        (name, value)
+        for name, value in vars(module).items()
+        if name[:1] != "_" and name not in _OF_EVERY_MODULE and isinstance(value, _PLAIN)
+    ]
+
+
+_PLAIN = (bool, int, float, str, FunctionType, BuiltinFunctionType)
+_OF_EVERY_MODULE = ("training", "layer_idx", "forward")
+
+
+def _group(module: nn.Module) -> tuple[Any, ...]:
+    """What layers with the same makeup share, without its text: there may be 100,000 of them."""
+    modules = module.named_modules() if module._modules else (("", module),)
+    return tuple(
+        (
+            path,
+            type(each),
+            *[None if parameter is None else parameter.shape for parameter in each._parameters.values()],
+            *[(name, type(value), value) for name, value in _computes_by(each)],
+        )
+        for path, each in modules
+    )
 
 
 @lru_cache(maxsize=64)
@@ -338,7 +360,7 @@ def tuned_plan(
             continue
         alike: dict[tuple[Any, ...], list[nn.Module]] = {}
         for module in modules:
-            alike.setdefault((type(module), *_makeup(module)), []).append(module)
+            alike.setdefault(_group(module), []).append(module)
         for part in alike.values():
             record = find(facts_of(model, part[0], decision, request.modes[0]))
             applied = None
