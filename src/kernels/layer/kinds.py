@@ -21,7 +21,6 @@ from kernels.layer.tuned import (
     facts_of,
     identity_of,
     tuned_decision,
-    without_gradients,
 )
 
 if TYPE_CHECKING:
@@ -65,11 +64,9 @@ class Kind:
     def decision(self, chosen: Mapping[int, int | None]) -> LayerDecision:
         """The decision, by the kernel that is chosen for each size."""
         reason = self.fault(0) or NOT_FASTER
-        decisions = [
-            each if self.backward_fault(place) is None else without_gradients(type(self.modules[0]), each)
-            for place, each in enumerate(self.decisions)
-        ]
-        return tuned_decision(type(self.modules[0]), decisions, self._segments(chosen), self.argument, reason)
+        forward_only = {place for place in range(len(self.decisions)) if self.backward_fault(place)}
+        cls = type(self.modules[0])
+        return tuned_decision(cls, self.decisions, self._segments(chosen), forward_only, self.argument, reason)
 
     def record(self, chosen: Mapping[int, int | None]) -> TunedLayer:
         """The decision, to be kept."""

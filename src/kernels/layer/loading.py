@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
     Loaded = Any
 
-__all__ = ["LayerLoad", "described", "load_key", "load_layers", "origin_of"]
+__all__ = ["LayerLoad", "described", "load_key", "load_layers", "name_in_kernel", "origin_of"]
 
 
 class LayerLoad(Struct, eq=False):
@@ -74,6 +74,11 @@ def load_key(repository: RepositoryProtocol, device: ModuleDevice) -> Any:
 def origin_of(repository: RepositoryProtocol) -> str:
     """A repository's Hub name or folder, or the class whose `load()` gives the layer."""
     return repository._kernel.origin if _is_ours(repository) else type(repository).__name__
+
+
+def name_in_kernel(repository: object) -> str | None:
+    """The layer's or the function's name in the kernel; None for a repository with a `load()` of its own."""
+    return getattr(repository, repository.named) if _is_ours(repository) else None
 
 
 def described(repository: RepositoryProtocol) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from kernels.errors import RequestError
 from kernels.layer.decision import LayerDecision, dtype_of
 from kernels.layer.forwards import Forward, by_size, unless_gradient, wrapped_kernel
 from kernels.layer.layer import is_function, is_function_class
+from kernels.layer.loading import name_in_kernel
 from kernels.layer.mode import Mode
 from kernels.layer.plan import LayerRequest, plan_layers
 from kernels.support.files import read_bounded
@@ -60,7 +61,6 @@ __all__ = [
     "tuned_decision",
     "tuned_folder",
     "tuned_plan",
-    "without_gradients",
     "write_tuned",
 ]
 
@@ -261,8 +261,7 @@ def identity_of(decision: LayerDecision) -> KernelIdentity:
     if decision.commit is None and decision.variant is not None and decision.kernel is not None:
         code += _folder_hash(decision.kernel, decision.variant)
     repository = getattr(decision.chosen.choice, "repository", None) if decision.chosen else None
-    layer = getattr(repository, getattr(repository, "named", ""), None)
-    return KernelIdentity(decision.kernel or "", decision.commit, decision.variant, layer, code)
+    return KernelIdentity(decision.kernel or "", decision.commit, decision.variant, name_in_kernel(repository), code)
 
 
 def _folder_hash(folder: str, variant: str) -> str:
@@ -281,6 +280,7 @@ def tuned_decision(
     cls: Any,
     decisions: Sequence[LayerDecision],
     segments: Sequence[tuple[int, int | None]],
+    forward_only: Collection[int],
     argument: tuple[int, str] | None,
     reason: str,
 ) -> LayerDecision:
@@ -290,6 +290,7 @@ def tuned_decision(
         cls: The layer's class.
         decisions: The decision for each kernel.
         segments: From how many elements on which of them serves, None for the own forward; from the smallest on.
+        forward_only: Which of them serve only where no gradient is needed; else the own forward does.
         argument: The tensor whose size decides.
         reason: Why the layer keeps its own forward where no kernel serves.
     """
@@ -304,7 +305,11 @@ def tuned_decision(
 
     def forward_of(candidate: int | None) -> Forward:
         function = None if candidate is None else decisions[candidate].function
-        return own if function is None else function
+        if function is None:
+            return own
+        if candidate in forward_only:
+            return unless_gradient(function, own, None, is_function_class(cls))
+        return function
 
     function = forward_of(segments[0][1])
     for elements, candidate in segments[1:]:
@@ -312,13 +317,6 @@ def tuned_decision(
     names = ", ".join(dict.fromkeys(each.kernel or "-" for each in used))
     sizes = [f"from {elements:,} elements" for elements, _ in segments if elements]
     return replace(used[0], function=function, kernel=names, from_size="; ".join(sizes) or None, measured=True)
-
-
-def without_gradients(cls: Any, decision: LayerDecision) -> LayerDecision:
-    """A decision whose kernel serves only where no gradient is needed; else the layer's own forward does."""
-    if decision.function is None:
-        return decision
-    return replace(decision, function=unless_gradient(decision.function, cls.forward, None, is_function_class(cls)))
 
 
 def check_tuned(autotuned: Any) -> bool | Path:
@@ -404,11 +402,8 @@ def _applied(
         for each in record.segments
     ]
     reason = out or NOT_FASTER
-    decisions = [
-        without_gradients(type(module), each) if identity.text in record.forward_only else each
-        for each, identity in zip(decisions, identities, strict=True)
-    ]
-    return tuned_decision(type(module), decisions, segments, record.argument, reason)
+    forward_only = {place for place, each in enumerate(identities) if each.text in record.forward_only}
+    return tuned_decision(type(module), decisions, segments, forward_only, record.argument, reason)
 
 
 def _finder(autotuned: bool | Path) -> Callable[[Mapping[str, str]], TunedLayer | None] | None:
