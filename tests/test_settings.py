@@ -126,7 +126,7 @@ def test_a_number_that_huggingface_hub_would_fail_at_is_an_error_that_names_it(
 def test_an_empty_number_is_the_default_though_huggingface_hub_would_fail_at_it(isolated_env: Path) -> None:
     names = ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")
     code = (
-        "import os; from kernels import settings; from kernels.sources.request_headers import api_timeout\n"
+        "import os; from kernels import settings; from kernels.sources.wire import api_timeout\n"
         f"print(settings.offline(), api_timeout(), [os.environ.get(name) for name in {names}])"
     )
     environment = {**os.environ, **dict.fromkeys(names, "")}

@@ -221,7 +221,7 @@ def test_a_shortened_error_pickles_and_is_logged(hub: TestHub, caplog: pytest.Lo
     assert (type(again), str(again)) == (type(error), str(error))
     logging.getLogger("program").error("failed", exc_info=error)
     assert "in get_kernel" in caplog.text
-    assert "send_request" not in caplog.text
+    assert "sources/wire" not in caplog.text
 
 
 def test_nothing_of_a_failed_call_is_kept_alive(hub: TestHub) -> None:
@@ -278,7 +278,7 @@ def test_ipython_shows_the_cell(hub: TestHub) -> None:
     InteractiveShell.clear_instance()
     text = captured.stdout
     assert "RepositoryNotFound" in text
-    assert "send_request" not in text
+    assert "sources/wire" not in text
     assert len(text.splitlines()) < 15, text
 
 
@@ -288,7 +288,7 @@ def test_the_command_line_shows_everything_with_debug(hub: TestHub) -> None:
         return subprocess.run(command, capture_output=True, text=True).stderr
 
     assert "Traceback" not in run("versions", "acme/nothing")
-    assert "send_request" not in run("versions", "acme/nothing")
+    assert "sources/wire" not in run("versions", "acme/nothing")
     assert "hub_remote.py" in run("--debug", "versions", "acme/nothing")
 
 

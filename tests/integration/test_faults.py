@@ -512,14 +512,14 @@ def test_a_verdict_that_cannot_be_had_is_no_verdict(
 def test_an_answer_that_drips_for_ever_ends(
     hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernels.sources import http_client
+    from kernels.sources import http
 
     hub.make_repo("acme/relu")
     get_kernel("acme/relu", version=1)
     new_process()
     # Each look at the clock takes a second, so that a long answer takes long.
     ticks = iter(range(10**9))
-    monkeypatch.setattr(http_client.time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(http.time, "monotonic", lambda: float(next(ticks)))
     hub.replace("/refs$", lambda body: body + b" " * 5_000_000)
     assert warnings_of(lambda: get_kernel("acme/relu", version=1))
 

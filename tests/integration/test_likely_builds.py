@@ -18,7 +18,7 @@ from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, StoreError, UntrustedPublisher
 from kernels.operations import load
 from kernels.resolver import likely_builds
-from kernels.sources import early_requests, send_request
+from kernels.sources import wire
 from kernels.sources.speculative_fetch import MAX_FILES, MAX_LARGE
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
@@ -162,13 +162,12 @@ def test_a_large_file_of_another_host_is_requested_without_the_token(
 def test_metadata_is_requested_before_the_files(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
 
-    class Noted(early_requests.Sending):
+    class Noted(wire.Sending):
         def __init__(self, url: str, *others: Any, **options: Any) -> None:
             sent.append(url)
             super().__init__(url, *others, **options)
 
-    monkeypatch.setattr(early_requests, "Sending", Noted)
-    monkeypatch.setattr(send_request, "Sending", Noted)
+    monkeypatch.setattr(wire, "Sending", Noted)
     parts = {f"part{number}.py": str(number) for number in range(60)}
     hub.make_repo("acme/relu", variants={"torch-cpu": {**parts, **LARGE}})
     install_kernel("acme/relu", version=1)

@@ -61,7 +61,7 @@ def test_what_the_cache_had_and_who_was_asked_is_logged_for_debugging(
     hub.make_repo(variants=["torch-cpu", "torch-cuda"])
     with logged(logging.DEBUG) as records:
         get_kernel("acme/relu", version=1)
-    requests = [text.partition(" in ")[0] for text in said(records, "kernels.sources.http_client")]
+    requests = [text.partition(" in ")[0] for text in said(records, "kernels.sources.http")]
     assert sorted(requests) == sorted(f"GET {hub.url}{asked.path}: 200" for asked in hub.requests)
     assert "acme/relu version 1: build torch-cuda is rejected: for cuda, not cpu" in said(
         records, "kernels.resolver.planner"
@@ -107,7 +107,7 @@ def test_a_hub_that_does_not_answer_is_logged_with_each_try(hub: TestHub) -> Non
     hub.down()
     with logged(logging.DEBUG) as records, pytest.raises(HubUnavailable):
         get_kernel("acme/relu", version=1, trust_remote_code=True)
-    tries = [text for text in said(records, "kernels.sources.http_client") if text.startswith("GET ")]
+    tries = [text for text in said(records, "kernels.sources.http") if text.startswith("GET ")]
     assert len(tries) == 4
     assert all(": ConnectError in " in text for text in tries)
 

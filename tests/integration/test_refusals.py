@@ -307,11 +307,10 @@ def test_a_mirror_is_not_asked_for_files_that_another_process_has_repaired(
 
 
 def test_no_request_is_sent_where_only_local_files_are_asked_for(server: StaticServer) -> None:
-    from kernels.sources.http_client import Patience
-    from kernels.sources.hub_client import HubClient
+    from kernels.sources.http import Http, Patience
     from kernels.sources.hub_responses import REFS
 
-    client = HubClient(server.url, list, offline=True)
+    client = Http(server.url, list, offline=True)
     with pytest.raises(NotInCache, match="local_files_only"):
         client.json("/api/kernels/acme/relu/refs", Patience(), REFS)
     assert server.requests == []

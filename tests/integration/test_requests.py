@@ -20,7 +20,7 @@ from kernels.api import KernelRequest, get_kernels
 from kernels.cli.lock import lock
 from kernels.models.lockfile import Lock
 from kernels.sources import download
-from kernels.sources.hub_client import HubClient
+from kernels.sources.http import Http
 
 MANY = {f"part{number}.py": f"value = {number}\n" for number in range(60)}
 
@@ -60,9 +60,9 @@ def test_downloads_of_several_kernels_share_the_connections(hub: TestHub, monkey
     monkeypatch.setattr(download, "_turns", threading.Semaphore(5))
     now: list[str] = []
     most = [0]
-    content = HubClient.content
+    content = Http.content
 
-    def counted(client: HubClient, path: str, *arguments: Any) -> bytes:
+    def counted(client: Http, path: str, *arguments: Any) -> bytes:
         now.append(path)
         most[0] = max(most[0], len([each for each in now if "/part" in each]))
         try:
@@ -70,7 +70,7 @@ def test_downloads_of_several_kernels_share_the_connections(hub: TestHub, monkey
         finally:
             now.remove(path)
 
-    monkeypatch.setattr(HubClient, "content", counted)
+    monkeypatch.setattr(Http, "content", counted)
     names = [f"acme/kernel{number}" for number in range(3)]
     for name in names:
         hub.make_repo(

@@ -17,7 +17,7 @@ from kernels.mirror import ranges
 from kernels.mirror.ranges import archive_chunks
 from kernels.mirror.stores.base import EntryNotFound, StoredDocument
 from kernels.models.mirror import MirrorArchive, archive_path
-from kernels.sources.http_client import HttpClient
+from kernels.sources.http import Http
 from kernels.sources.http_store import HttpStore
 from kernels.support.concurrency import pause, side_by_side
 
@@ -158,7 +158,7 @@ def test_a_web_server_is_asked_for_parts_if_it_knows_ranges(tmp_path: Path, know
     (tmp_path / ARCHIVE.name).parent.mkdir(parents=True)
     (tmp_path / ARCHIVE.name).write_bytes(DATA)
     with StaticServer(tmp_path, ranges=known) as server:
-        store = HttpStore(HttpClient(server.url, list))
+        store = HttpStore(Http(server.url, list))
         server.cut("archives/", 70_000, times=2)
         with archive_chunks(store, ARCHIVE) as pieces:
             assert b"".join(pieces) == DATA

@@ -17,7 +17,7 @@ from hub import TestHub
 from kernels import get_kernel, has_kernel, install_kernel
 from kernels.api import KernelRequest, get_kernels
 from kernels.operations import first_request
-from kernels.sources import early_requests
+from kernels.sources import wire
 
 #: Every module that is imported before the thread begins that makes the first connection, but Python's own.
 COUNT = """
@@ -96,19 +96,19 @@ class Early(list[str]):
 def early(monkeypatch: pytest.MonkeyPatch) -> Early:
     sent = Early()
 
-    class Noted(early_requests.Sending):
+    class Noted(wire.Sending):
         def __init__(self, url: str, *others: Any, **named: Any) -> None:
             self.ending = threading.Event()
-            if "/resolve/" not in url:
+            if named.get("noted") and "/resolve/" not in url:
                 sent.append(url)
                 sent.endings.append(self.ending)
             super().__init__(url, *others, **named)
 
-        def _end(self, outcome: Any) -> None:
-            super()._end(outcome)
+        def _work(self, session: Any) -> None:
+            super()._work(session)
             self.ending.set()
 
-    monkeypatch.setattr(early_requests, "Sending", Noted)
+    monkeypatch.setattr(wire, "Sending", Noted)
     return sent
 
 
@@ -225,7 +225,7 @@ def test_results_errors_and_requests_are_as_without(
     arguments = prepare(hub, monkeypatch, tmp_path)
     found = outcome(hub, early, tmp_path / "one", arguments, monkeypatch)
     assert len(early) == expected
-    assert list(early_requests._in_flight) == []
+    assert wire._early == {}
     new_process()
     arguments = prepare(hub, monkeypatch, tmp_path)
     monkeypatch.setattr(first_request, "_early_request", lambda request: None)
@@ -290,31 +290,34 @@ def test_an_answer_that_nobody_takes_is_closed(hub: TestHub, monkeypatch: pytest
     responses: list[Any] = []
     ended = threading.Event()
 
-    class Noted(early_requests.Sending):
-        def _end(self, outcome: Any) -> None:
-            responses.append(outcome)
-            super()._end(outcome)
+    class Noted(wire.Sending):
+        def _ask(self, session: Any) -> Any:
+            responses.append(super()._ask(session))
+            return responses[-1]
+
+        def _work(self, session: Any) -> None:
+            super()._work(session)
             ended.set()
 
-    monkeypatch.setattr(early_requests, "Sending", Noted)
+    monkeypatch.setattr(wire, "Sending", Noted)
     with pytest.raises(ValueError, match="xpu"):
         get_kernel("acme/relu", version=1, backend="xpu")
     assert ended.wait(30)
     assert [each.is_closed for each in responses] == [True]
-    assert list(early_requests._in_flight) == []
+    assert wire._early == {}
 
 
 def test_a_request_with_another_token_is_not_taken_over(
     hub: TestHub, early: Early, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.make_repo("acme/relu")
-    before = early_requests.requests_in_flight
+    before = wire.sent_early
 
     def then_another_token(requests: Any) -> Any:
         monkeypatch.setenv("KERNELS_HUB_TOKEN", "another-token")
         return before(requests)
 
-    monkeypatch.setattr(first_request, "requests_in_flight", then_another_token)
+    monkeypatch.setattr(first_request, "sent_early", then_another_token)
     get_kernel("acme/relu", version=1)
     tokens = [each.headers.get("authorization") for each in hub.requests if each.path.endswith("/refs")]
     assert sorted(map(str, tokens)) == ["Bearer another-token", "None"]
@@ -337,18 +340,18 @@ def test_the_token_of_an_early_request_is_hidden(hub: TestHub, monkeypatch: pyte
 
 FORK = """
 import os
-from kernels.sources.early_requests import EarlyRequest, _in_flight, requests_in_flight, take_in_flight
+from kernels.sources.wire import EarlyRequest, _early, sent_early, take_early
 
 wanted = EarlyRequest(os.environ["KERNELS_HUB"] + "/api/kernels/acme/relu/refs", {}, 10.0, lambda: True)
-with requests_in_flight([wanted]):
-    assert list(_in_flight) == [wanted.url]
+with sent_early([wanted]):
+    assert list(_early) == [wanted.url]
     child = os.fork()
     if not child:
-        with requests_in_flight([]):
-            os._exit(len(_in_flight) + (take_in_flight(wanted.url, {}) is not None))
+        with sent_early([]):
+            os._exit(len(_early) + (take_early(wanted.url, {}) is not None))
     assert os.waitpid(child, 0)[1] == 0
-    assert take_in_flight(wanted.url, {}).response().status_code == 200
-    assert take_in_flight(wanted.url, {}) is None
+    assert take_early(wanted.url, {}).response().status_code == 200
+    assert take_early(wanted.url, {}) is None
 """
 
 
@@ -379,7 +382,7 @@ def test_a_module_that_another_thread_is_importing_does_not_matter(
     hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.make_repo("acme/relu")
-    wanted = early_requests.EarlyRequest
+    wanted = wire.EarlyRequest
 
     def while_another_thread_imports(*given: Any) -> Any:
         found = wanted(*given)
@@ -387,37 +390,3 @@ def test_a_module_that_another_thread_is_importing_does_not_matter(
 
     monkeypatch.setattr(first_request, "EarlyRequest", while_another_thread_imports)
     assert get_kernel("acme/relu", version=1).variant == "torch-cpu"
-
-
-def test_ctrl_c_at_any_moment_leaves_nothing_that_others_wait_for() -> None:
-    wanted = early_requests.EarlyRequest("http://127.0.0.1:9/refs", {}, 1.0, lambda: False)
-    count = 0
-
-    def attempt(moment: int) -> bool:
-        """Whether Ctrl-C came, where Python looks for it: at the start and end of the call of that number."""
-        nonlocal count
-        count = 0
-
-        def each(frame: Any, event: str, argument: Any) -> None:
-            nonlocal count
-            if frame.f_code.co_filename == early_requests.__file__ and event in ("call", "c_return"):
-                count += 1
-                if count == moment:
-                    raise KeyboardInterrupt
-
-        sys.setprofile(each)
-        try:
-            with early_requests.requests_in_flight([wanted]):
-                pass
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.setprofile(None)
-        return False
-
-    moment = 1
-    while attempt(moment):
-        assert list(early_requests._in_flight) == []
-        assert not early_requests._guard.locked()
-        moment += 1
-    assert moment > 10

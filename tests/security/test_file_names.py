@@ -145,9 +145,9 @@ def test_what_is_written_is_bounded_by_the_listed_size_while_it_is_written(serve
     served.stream("data.bin", b"x" * 65536, most=400_000_000)
     code = """
 import resource, signal
-from kernels.sources import download, http_client
+from kernels.sources import download, http
 download.IN_MEMORY = 1000
-http_client.pause = lambda seconds: None
+http.pause = lambda seconds: None
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 from kernels import install_kernel
 from kernels.errors import HubUnavailable

@@ -17,8 +17,8 @@ from hub import TestHub
 
 from kernels import get_kernel, install_kernel
 from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, StoreError
-from kernels.sources import safe_urls, send_request
-from kernels.sources.http_client import MAX_FILE_REDIRECTS, MAX_HTTP_REDIRECTS
+from kernels.sources import response, wire
+from kernels.sources.http import MAX_FILE_REDIRECTS, MAX_HTTP_REDIRECTS
 
 TOKEN = "hf_0123456789abcdef0123456789abcdef"
 
@@ -115,7 +115,7 @@ def test_an_address_stays_at_the_endpoint_or_is_none(endpoint: str, address: str
     from urllib.parse import urlsplit
 
     try:
-        found = safe_urls._on(endpoint, address)
+        found = response._on(endpoint, address)
     except ValueError:
         return
     assert urlsplit(found)[:2] == urlsplit(endpoint)[:2]
@@ -186,8 +186,8 @@ def test_an_answer_that_never_begins_ends(served: TestHub, monkeypatch: pytest.M
 
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.2)
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
-    monkeypatch.setattr(send_request, "_HEADER_SECONDS", 0.3)
-    monkeypatch.setattr(send_request, "time", time)
+    monkeypatch.setattr(wire, "_HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(wire, "time", time)
     # One interim answer after another (RFC 9110, 15.2): the library reads on for as long as they come.
     served.drip(pattern, b"HTTP/1.1 103 Early Hints\r\n\r\n", every=0.05)
     with pytest.raises(HubUnavailable, match="no whole answer"):

@@ -13,9 +13,10 @@ from mirror_tree import StaticServer
 
 from kernels.errors import HubUnavailable
 from kernels.mirror.stores.base import EntryNotFound
-from kernels.sources.conditions import condition, validator_of
-from kernels.sources.http_client import HttpClient
+from kernels.sources import response
+from kernels.sources.http import Http
 from kernels.sources.http_store import HttpStore
+from kernels.sources.response import condition, validator_of
 
 DATA = bytes(range(256)) * 400
 
@@ -38,7 +39,7 @@ def server(served: StaticServer, isolated_env: Path) -> StaticServer:
 
 
 def store(server: StaticServer) -> HttpStore:
-    return HttpStore(HttpClient(server.url, list))
+    return HttpStore(Http(server.url, list))
 
 
 def received(server: StaticServer, start: int = 0, stop: int | None = None, size: int = len(DATA)) -> bytes:
@@ -169,5 +170,5 @@ def test_a_304_that_nobody_asked_for_is_no_answer(server: StaticServer) -> None:
 def test_an_etag_counts_for_a_day(monkeypatch: pytest.MonkeyPatch, etag: str, age: int, sent: str | None) -> None:
     known = validator_of(SimpleNamespace(headers={"ETag": etag, "Last-Modified": formatdate(0, usegmt=True)}))
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + age)
+    monkeypatch.setattr(response.time, "time", lambda: now + age)
     assert condition(known) == ({} if sent is None else {"If-None-Match": sent})

@@ -6,11 +6,8 @@ import copy
 import pickle
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -25,12 +22,10 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import get_session
 
 from kernels import errors, get_kernel, has_kernel, install_kernel
 from kernels.errors import KernelsError
-from kernels.sources.hub_exceptions import combined, kept_answer
-from kernels.support.concurrency import Cancelled, check_cancelled, side_by_side
+from kernels.sources.hub_errors import of_hub
 
 TOKEN = "hf_" + "t0ken" * 7
 
@@ -83,11 +78,7 @@ def test_what_a_hub_does_not_have_is_caught_by_either_name(
         assert (None if each.response is None else each.response.status_code) == status
         assert TOKEN not in str(vars(each))
         assert each.response is None or TOKEN not in str(each.response.request.headers)
-    if case == "gated":
-        assert error.server_message == r"Ask for access\x1b[2J"
-        assert error.request_id == "Root=1-abc"
     if case == "repository":
-        assert error.response.json()["error"]
         assert error.request.url == error.response.url
 
 
@@ -138,9 +129,7 @@ def test_a_workers_error_arrives_as_it_was_raised(hub: TestHub) -> None:
 
 
 def test_the_message_can_be_completed_as_in_huggingface_hub() -> None:
-    cls = combined(errors.RepositoryNotFound, "RepositoryNotFoundError")
-    assert cls is not None
-    error: Any = cls("no repository")
+    error: Any = of_hub(errors.RepositoryNotFound("no repository"), "RepositoryNotFoundError")
     error.append_to_message(", really")
     assert str(error) == "no repository, really"
     assert str(error.reworded("another")) == "another"
@@ -161,32 +150,3 @@ def test_a_program_without_huggingface_hub_does_not_import_it_for_an_error(tmp_p
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "RepositoryNotFound False False\n", done.stderr
-
-
-def test_work_that_is_cancelled_while_a_refusal_is_read_ends_as_cancelled() -> None:
-    reading, ended = threading.Event(), []
-    http: Any = sys.modules[type(get_session()).__module__.partition(".")[0]]
-    request = http.Request("GET", "https://hub.example/api")
-
-    def body() -> Iterator[bytes]:
-        yield b"a"
-        reading.set()
-        with suppress(Cancelled):
-            while True:
-                check_cancelled()
-                time.sleep(0.01)
-        yield b"b"
-
-    def work(number: int) -> None:
-        if number:
-            assert reading.wait(20)
-            raise ValueError("the other piece of work failed")
-        try:
-            kept_answer(http.Response(403, headers={"Content-Length": "2"}, content=body(), request=request))
-        except BaseException as error:
-            ended.append(type(error))
-            raise
-
-    with pytest.raises(ValueError, match="the other piece"):
-        side_by_side(work, [0, 1], at_once=2, name="test")
-    assert ended == [Cancelled]

@@ -19,9 +19,8 @@ from kernels.errors import HubUnavailable, KernelsError, RequestError
 from kernels.models.hub_address import HubAddress
 from kernels.models.mirror import MIRROR_FILE, parse_time
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
-from kernels.sources.request_headers import request_headers
-from kernels.sources.response_body import read_body
-from kernels.sources.send_request import send
+from kernels.sources.response import read_body
+from kernels.sources.wire import request_headers, send
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import error_on_one_line, format_text, plural
 from kernels.support.secrets import redacted

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from kernels import settings
 from kernels.models.requested_names import REPO_TYPES, is_commit
 from kernels.resolver.lock_places import may_be_locked
-from kernels.sources.early_requests import EarlyRequest, requests_in_flight
-from kernels.sources.request_headers import api_timeout, of_caller, packed, plain_headers, request_headers
+from kernels.sources.wire import EarlyRequest, api_timeout, of_caller, packed, request_headers, sent_early
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +37,7 @@ def first_requests(*requests: KernelRequest) -> AbstractContextManager[None]:
     Args:
         requests: The kernels.
     """
-    return requests_in_flight([early for each in requests if (early := _early_request(each)) is not None])
+    return sent_early([early for each in requests if (early := _early_request(each)) is not None])
 
 
 def _early_request(request: KernelRequest) -> EarlyRequest | None:
@@ -58,12 +57,9 @@ def _early_request(request: KernelRequest) -> EarlyRequest | None:
         if others or not _asks_for_branches(request.repo_id, address, cache):
             return None
         described = [*of_caller(request.user_agent), "file_type/kernel"]
-        headers = plain_headers(address.value, lambda: described)
-        if headers is None:
-            headers = request_headers(address.value, lambda: described)
         return EarlyRequest(
             f"{address.value}/api/{REPO_TYPES[0]}s/{request.repo_id}/refs",
-            headers | packed(),
+            request_headers(address.value, lambda: described) | packed(),
             api_timeout(),
             lambda: not _is_answered(request.repo_id, address.value, cache),
         )

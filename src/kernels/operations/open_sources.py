@@ -13,7 +13,7 @@ from kernels.resolver.target import Target
 from kernels.settings import Verify
 from kernels.sources.base import Source
 from kernels.sources.call_sources import Sources
-from kernels.sources.request_headers import of_caller
+from kernels.sources.wire import of_caller
 
 __all__ = ["open_sources"]
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kernels.errors import RequestError, RevisionNotFound
 from kernels.models.snapshot import Heads
-from kernels.sources.hub_errors import of_hub
-from kernels.support.text import SafeText
+from kernels.sources.hub_errors import Moved, of_hub
 
 if TYPE_CHECKING:
     from kernels.models.requirement import Requirement
@@ -20,20 +19,6 @@ if TYPE_CHECKING:
     from kernels.trust.publishers import Publishers
 
 __all__ = ["Moved", "Source"]
-
-
-class Moved(SafeText):
-    """A repository has moved. The new one is requested, and trusted or refused, separately.
-
-    Args:
-        repo_id: The repository that was asked for.
-        destination: The repository that replaces it.
-    """
-
-    def __init__(self, repo_id: str, destination: str) -> None:
-        super().__init__(f"{repo_id} is now {destination}")
-        self.repo_id = repo_id
-        self.destination = destination
 
 
 class Source(Protocol):

@@ -26,7 +26,7 @@ from kernels.models.snapshot import BUILD_FOLDER, Heads, RepoFile, Snapshot
 from kernels.settings import Verify
 from kernels.sources.base import Source
 from kernels.sources.cached_heads import CachedHeads, not_in_cache
-from kernels.sources.http_client import BRIEF, Patience
+from kernels.sources.http import BRIEF, Patience
 from kernels.sources.hub_errors import of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.remote import Remote
@@ -332,7 +332,7 @@ class CachedSource(Source):
             yield
         finally:
             if sent is not None:
-                sent.end()
+                sent.close()
 
     def link_boundary(self, snapshot: Snapshot) -> Path | None:
         """The cache: huggingface_hub may share contents between its repositories."""

@@ -16,7 +16,7 @@ from kernels.errors import HubUnavailable, InvalidMetadata, NotInCache
 from kernels.models.metadata import Metadata
 from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import METADATA_FILE, Heads
-from kernels.sources.http_client import BRIEF, Patience
+from kernels.sources.http import BRIEF, Patience
 from kernels.sources.hub_errors import of_hub
 from kernels.support.formatting import plural
 from kernels.support.logs import logger

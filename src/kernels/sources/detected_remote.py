@@ -7,7 +7,7 @@ answer tells which of them it is, and neither needs a request more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,9 +16,7 @@ from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, RepositoryNotFound, UntrustedSignature
 from kernels.models.requested_names import REPO_TYPES
 from kernels.sources.base import Moved
-from kernels.sources.early_requests import EarlyRequests
-from kernels.sources.http_client import BRIEF, Patience
-from kernels.sources.hub_client import HubClient, MirrorAnswer
+from kernels.sources.http import BRIEF, Http, MirrorAnswer, Patience
 from kernels.sources.hub_errors import NAME_ADVICE, HubRefused, of_hub
 from kernels.sources.hub_remote import HubRemote
 from kernels.sources.remote import Remote
@@ -45,7 +43,7 @@ class DetectedRemote(Remote):
         offline: Send no request.
     """
 
-    def __init__(self, client: HubClient, cache: Path, *, offline: bool = False) -> None:
+    def __init__(self, client: Http, cache: Path, *, offline: bool = False) -> None:
         self.endpoint = client.endpoint
         self.key = _key(client.endpoint)
         self._client = client
@@ -146,7 +144,7 @@ class DetectedRemote(Remote):
         """The content of a small file of a build on a Hub, checked against its listing."""
         return self._hub.file_content(snapshot, file)
 
-    def send_early(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> EarlyRequests | None:
+    def send_early(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> ExitStack | None:
         """Send the first requests for files on a Hub; their downloads take the answers over."""
         return self._hub.send_early(snapshot, files)
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
 
 from kernels.cache.partial_file import PartialFile
 from kernels.errors import HubUnavailable, StoreError
-from kernels.sources.http_client import Patience, download_timeout, unpacked
-from kernels.sources.hub_client import HubClient
-from kernels.sources.hub_errors import HubMoved, HubRefused, of_hub
+from kernels.sources.http import SLOWEST, Http, Patience, download_timeout, unpacked
+from kernels.sources.hub_errors import HubRefused, Moved, of_hub
 from kernels.sources.progress import downloading, report
-from kernels.sources.request_headers import api_timeout, packed
+from kernels.sources.response import WrongAnswer, begins_at, chunks
+from kernels.sources.wire import EarlyRequest, api_timeout, packed
 from kernels.sources.xet import in_xet, token_path, xet_stream
 from kernels.support.concurrency import Cancelled, check_cancelled, side_by_side
+from kernels.support.formatting import format_value
 from kernels.support.logs import logger
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from kernels.cache.placing import Placing
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import RepoFile, Snapshot
-    from kernels.sources.early_requests import EarlyRequest
 
 __all__ = ["download", "first_request_of", "is_small", "resolve_path", "small_content"]
 
@@ -57,7 +57,7 @@ _ADVANCE = 1024 * 1024
 _log = logger(__name__)
 
 
-def download(client: HubClient, store: RepoStore, snapshot: Snapshot, files: list[RepoFile]) -> None:
+def download(client: Http, store: RepoStore, snapshot: Snapshot, files: list[RepoFile]) -> None:
     """Download files of a snapshot into the cache, each checked against its listed size and hash.
 
     Raises:
@@ -84,7 +84,7 @@ def resolve_path(snapshot: Snapshot, file: RepoFile) -> str:
     return f"{prefix}/{snapshot.repo_id}/resolve/{snapshot.commit}/{quote(file.path)}"
 
 
-def _one(client: HubClient, store: RepoStore, snapshot: Snapshot, placing: Placing, same: list[RepoFile]) -> None:
+def _one(client: Http, store: RepoStore, snapshot: Snapshot, placing: Placing, same: list[RepoFile]) -> None:
     file, left = same[0], same[0].size
 
     def arrived(size: int) -> None:
@@ -109,7 +109,7 @@ def is_small(file: RepoFile) -> bool:
     return file.size <= IN_MEMORY
 
 
-def first_request_of(client: HubClient, snapshot: Snapshot, file: RepoFile) -> EarlyRequest:
+def first_request_of(client: Http, snapshot: Snapshot, file: RepoFile) -> EarlyRequest:
     """The request that a download of a file begins with where nothing of it is here.
 
     Args:
@@ -118,12 +118,12 @@ def first_request_of(client: HubClient, snapshot: Snapshot, file: RepoFile) -> E
         file: The file.
     """
     if _is_in_xet(file):
-        return client.early_request(token_path(snapshot), packed, api_timeout)
-    return client.early_request(resolve_path(snapshot, file), unpacked, download_timeout)
+        return client.early(token_path(snapshot), packed(), api_timeout())
+    return client.early(resolve_path(snapshot, file), unpacked(), download_timeout())
 
 
 def small_content(
-    client: HubClient, snapshot: Snapshot, file: RepoFile, arrived: Callable[[int], None] = lambda size: None
+    client: Http, snapshot: Snapshot, file: RepoFile, arrived: Callable[[int], None] = lambda size: None
 ) -> bytes:
     """The content of a small file, checked against its listed size and hash.
 
@@ -144,7 +144,7 @@ def small_content(
 def _listed_but_refused(snapshot: Snapshot, file: RepoFile) -> Iterator[None]:
     try:
         yield
-    except (HubRefused, HubMoved) as error:
+    except (HubRefused, Moved) as error:
         gone = HubUnavailable(f"{snapshot.repo_id}: {file.path} is listed but not available: {error}")
         refusal = error if isinstance(error, HubRefused) else None
         missing = refusal is not None and refusal.code == "EntryNotFound"
@@ -178,9 +178,7 @@ def _turn() -> Iterator[None]:
         turns.release()
 
 
-def _large(
-    client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFile, arrived: Callable[[int], None]
-) -> None:
+def _large(client: Http, store: RepoStore, snapshot: Snapshot, file: RepoFile, arrived: Callable[[int], None]) -> None:
     with store.part(file, arrived) as part:
         try:
             for _ in range(LARGE_TRIES):
@@ -207,12 +205,12 @@ def _is_in_xet(file: RepoFile) -> bool:
     return file.size > DIRECT_BYTES and in_xet(file)
 
 
-def _from_hub(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
+def _from_hub(client: Http, snapshot: Snapshot, part: PartialFile) -> None:
     """Download the rest of a file over HTTP, for as long as each try adds to it."""
     while True:
         before = part.offset
         try:
-            client.receive(resolve_path(snapshot, part.file), part, snapshot.commit, Patience())
+            _receive(client, resolve_path(snapshot, part.file), part, snapshot.commit)
             return
         except HubRefused as error:
             if error.status != 416 or not before:  # "Range Not Satisfiable": the partial file is of another file
@@ -223,7 +221,65 @@ def _from_hub(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
                 raise
 
 
-def _from_xet(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
+def _receive(client: Http, path: str, part: PartialFile, commit: str) -> None:
+    """Append the rest of a large file to its downloaded part; the caller compares the hash.
+
+    If the Hub does not support ranges, the file is downloaded from the start.
+    """
+    file = part.file
+
+    def rest() -> dict[str, str]:
+        return unpacked() | ({"Range": f"bytes={part.offset}-"} if part.offset else {})
+
+    def append(response: Any, seconds: float) -> None:
+        if response.status_code != 206:
+            part.restart()
+        elif not begins_at(response, part.offset):
+            part.restart()
+            raise WrongAnswer("with another part of the file than the requested one")
+        left = file.size - part.offset
+        for chunk in chunks(response, left, seconds + left / SLOWEST):
+            if not part.append(chunk):
+                part.restart()
+                raise WrongAnswer(f"more than the {file.size} bytes listed")
+        if not part.complete:
+            raise WrongAnswer(f"{part.offset} of the {file.size} bytes listed")
+
+    def check(response: Any) -> None:
+        _check_identity(client.endpoint, response, file, commit)
+
+    url = f"{client.endpoint}{path}"
+    with client.get(url, Patience(), append, download_timeout(), any_host=True, headers=rest, check=check):
+        pass
+
+
+def _check_identity(endpoint: str, response: Any, file: RepoFile, commit: str) -> None:
+    """Refuse a file before its content is read if the Hub's own headers say that it is another one.
+
+    The ETag of a CDN is not compared: it is not the Hub's.
+
+    Raises:
+        HubUnavailable: It is another one.
+    """
+    if urlsplit(str(response.url))[:2] != urlsplit(endpoint)[:2]:
+        return
+    headers = response.headers
+    etag = headers.get("X-Linked-ETag") or ("" if response.is_redirect else headers.get("ETag", ""))
+    found = {
+        "ETag": (etag.removeprefix("W/").strip('"'), {file.blob, file.oid} - {""}),
+        "X-Linked-Size": (headers.get("X-Linked-Size", ""), {str(file.size)}),
+        "X-Repo-Commit": (headers.get("X-Repo-Commit", ""), {commit}),
+    }
+    for name, (said, expected) in found.items():
+        if said and expected and said not in expected:
+            raise HubUnavailable(
+                f"{endpoint} answers with another file than it lists as {format_value(file.path, 200)}: {name} is "
+                f"{format_value(said)}, expected {' or '.join(sorted(expected))}. Nothing was kept. Try again, "
+                "or use another Hub or mirror."
+            )
+
+
+def _from_xet(client: Http, snapshot: Snapshot, part: PartialFile) -> None:
     """Download the rest of a file from Xet; on any error, the Hub's HTTP download continues."""
     try:
         with closing(xet_stream(client, snapshot, part.file, part.offset)) as stream:

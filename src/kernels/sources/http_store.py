@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from kernels.errors import HubUnavailable, KernelsError
 from kernels.mirror.stores.base import EntryNotFound, StoredDocument
 from kernels.models.mirror_form import REPAIR_ADVICE
-from kernels.sources.conditions import condition, validator_of
-from kernels.sources.http_client import (
-    SLOWEST,
-    HttpClient,
-    Patience,
+from kernels.sources.http import SLOWEST, Http, Patience, download_timeout, unpacked
+from kernels.sources.hub_errors import HubRefused, Moved, no_answer
+from kernels.sources.response import (
+    WrongAnswer,
     begins_at,
-    download_timeout,
-    unpacked,
+    check_json_body,
+    chunks,
+    condition,
+    read_body,
+    validator_of,
     without_query,
 )
-from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer
-from kernels.sources.request_headers import packed
-from kernels.sources.response_body import WrongAnswer, check_json_body, chunks, read_body
-from kernels.sources.send_request import connection_errors
+from kernels.sources.wire import connection_errors, packed
 
 __all__ = ["HttpStore"]
 
@@ -44,7 +43,7 @@ class HttpStore:
         url: The root's URL.
     """
 
-    def __init__(self, client: HttpClient, patience: Patience | None = None) -> None:
+    def __init__(self, client: Http, patience: Patience | None = None) -> None:
         self.url = client.endpoint
         self._client = client
         self._patience = patience or Patience()
@@ -68,8 +67,9 @@ class HttpStore:
             return packed() | condition(etag)
 
         try:
-            return self._client.ask(f"{self.url}/{path}", self._patience, receive, headers=headers)[0]
-        except (HubRefused, HubMoved) as error:
+            with self._client.get(f"{self.url}/{path}", self._patience, receive, headers=headers) as (found, _):
+                return found
+        except (HubRefused, Moved) as error:
             raise self._missing(path, error) from error
 
     @contextmanager
@@ -92,16 +92,16 @@ class HttpStore:
                 raise WrongAnswer(f"with a file of {said} bytes, not the {size} listed ({REPAIR_ADVICE})", tries=2)
             return 0 if ranged else start
 
-        try:
-            skip, response, opened = self._client.open(
-                url, self._patience, begin, timeout=download_timeout(), any_host=True, headers=headers
-            )
-        except (HubRefused, HubMoved) as error:
-            if isinstance(error, HubRefused) and error.status == 416:  # "Range Not Satisfiable"
-                message = f"{self.url} has fewer bytes of {path} than the {size} listed: {REPAIR_ADVICE}."
-                raise HubUnavailable(message) from error
-            raise self._missing(path, error) from error
-        with opened:
+        with ExitStack() as opened:
+            try:
+                skip, response = opened.enter_context(
+                    self._client.get(url, self._patience, begin, download_timeout(), any_host=True, headers=headers)
+                )
+            except (HubRefused, Moved) as error:
+                if isinstance(error, HubRefused) and error.status == 416:  # "Range Not Satisfiable"
+                    message = f"{self.url} has fewer bytes of {path} than the {size} listed: {REPAIR_ADVICE}."
+                    raise HubUnavailable(message) from error
+                raise self._missing(path, error) from error
             exact = response.status_code == 206 or end == size
             yield self._pieces(url, response, skip, end - start, exact)
 
@@ -139,9 +139,9 @@ class HttpStore:
             f"{self.url} stopped to answer ({type(error).__name__}: {error}), for {without_query(url)}."
         )
 
-    def _missing(self, path: str, error: HubRefused | HubMoved) -> KernelsError:
-        if isinstance(error, HubMoved):
-            return HubUnavailable(f"{self.url} redirects {path} to another repository, {error}.")
+    def _missing(self, path: str, error: HubRefused | Moved) -> KernelsError:
+        if isinstance(error, Moved):
+            return HubUnavailable(f"{self.url} redirects {path} to another repository, {error.destination}.")
         if error.status in _MISSING:
             return EntryNotFound(f"{self.url} has no {path}.")
         return no_answer(self.url, path, error)

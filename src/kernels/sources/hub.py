@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernels.settings import Verify
 from kernels.sources.cached import CachedSource
-from kernels.sources.hub_client import HubClient
+from kernels.sources.http import Http
 from kernels.sources.hub_remote import HubRemote
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class HubSource(CachedSource):
         offline: bool = False,
         verify: Verify | None = None,
     ) -> None:
-        client = HubClient(endpoint, describe, offline=offline, may_be_mirror=may_be_mirror)
+        client = Http(endpoint, describe, offline=offline, may_be_mirror=may_be_mirror)
         remote: Remote
         if may_be_mirror:
             from kernels.sources.detected_remote import DetectedRemote

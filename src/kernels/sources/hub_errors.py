@@ -14,7 +14,7 @@ from kernels.errors import HubUnavailable, KernelsError, RepositoryNotFound, Rev
 from kernels.support.formatting import format_text
 from kernels.support.text import SafeText
 
-__all__ = ["NAME_ADVICE", "HubMoved", "HubRefused", "no_answer", "not_found", "of_hub", "refusal"]
+__all__ = ["NAME_ADVICE", "HubRefused", "Moved", "no_answer", "not_found", "of_hub", "refusal"]
 
 
 #: Begins the advice about a repository that is not there, which a likely name takes the place of.
@@ -63,24 +63,30 @@ class HubRefused(SafeText):
         return self.code == "RevisionNotFound"
 
 
-class HubMoved(SafeText):
-    """The Hub redirects to another repository: it was renamed or transferred."""
+class Moved(SafeText):
+    """A repository has moved. The new one is requested, and trusted or refused, separately.
 
-    def __init__(self, repo_id: str) -> None:
-        super().__init__(repo_id)
+    Args:
+        repo_id: The repository that was asked for.
+        destination: The repository that replaces it.
+    """
+
+    def __init__(self, repo_id: str, destination: str) -> None:
+        super().__init__(f"{repo_id} is now {destination}")
         self.repo_id = repo_id
+        self.destination = destination
 
 
 def refusal(url: str, response: Any) -> HubRefused:
     """The error for an answer that is a refusal."""
-    from kernels.sources.hub_exceptions import kept_answer
+    from kernels.sources.hub_exceptions import without_secrets
 
     return HubRefused(
         url,
         response.status_code,
         format_text(response.headers.get("X-Error-Code", ""), 100),
         format_text(response.headers.get("X-Error-Message", ""), 500),
-        kept_answer(response),
+        without_secrets(response),
     )
 
 
@@ -90,8 +96,8 @@ def of_hub(error: _Error, theirs: str, refusal: HubRefused | None = None, respon
     Args:
         error: The error of this package.
         theirs: The name of huggingface_hub's, such as `RevisionNotFoundError`.
-        refusal: The Hub's refusal, for the error's `response` and `server_message`.
-        response: An answer that is no refusal; its body is not read.
+        refusal: The Hub's refusal, for the error's `response`.
+        response: An answer that is no refusal.
 
     Example:
         >>> of_hub(RepositoryNotFound("no repository acme/relu"), "RepositoryNotFoundError")
@@ -99,17 +105,15 @@ def of_hub(error: _Error, theirs: str, refusal: HubRefused | None = None, respon
     """
     if "huggingface_hub.errors" not in sys.modules:
         return error
-    from kernels.sources.hub_exceptions import combined, without_secrets
+    from kernels.sources.hub_exceptions import BOTH, without_secrets
 
-    cls: Any = combined(type(error), theirs)
+    cls = BOTH.get((type(error), theirs))
     if cls is None:  # it is of huggingface_hub already, or a subclass
         return error
-    if not theirs.startswith("Local"):
-        answer = refusal.response if refusal is not None else without_secrets(response)
-        found = cls(*error.args, response=answer, server_message=None if refusal is None else refusal.message or None)
-    else:
-        found = cls(*error.args)
-    return found  # type: ignore[no-any-return]
+    if theirs.startswith("Local"):
+        return cls(*error.args)  # type: ignore[no-any-return]
+    answer = refusal.response if refusal is not None else without_secrets(response)
+    return cls(*error.args, response=answer)  # type: ignore[no-any-return]
 
 
 def no_answer(endpoint: str, what: str, refusal: HubRefused) -> HubUnavailable:

@@ -1,62 +1,57 @@
 """Errors of this package that are also huggingface_hub's, so that code that catches those finds them.
 
-Importing this module imports huggingface_hub: `hub_errors` does so when it has an error to make. The classes carry the
-names of those in `kernels.errors`, which a traceback then shows and a program can import. They survive pickling.
+Importing this module imports huggingface_hub: `hub_errors` does so when it has an error to make.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    RemoteEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import errors as theirs
 
-from kernels import errors
-from kernels.errors import KernelsError
-from kernels.sources.response_body import read_body
-from kernels.support.concurrency import Cancelled
-from kernels.support.text import one_line
+from kernels import errors as ours
 
-__all__ = ["combined", "kept_answer", "without_secrets"]
+__all__ = ["BOTH", "without_secrets"]
 
-#: The most bytes of a refusal's body that are kept, and seconds to read them: the Hub's have some 100 bytes.
-_MAX_BODY, _BODY_SECONDS = 16 * 1024, 2.0
-
-#: Headers of a refusal that are not kept: they describe the body as it was sent, or hold secrets.
+#: Headers of an answer that are not kept: they describe the body as it was sent, or hold secrets.
 _NOT_KEPT = frozenset({"content-encoding", "content-length", "connection", "set-cookie", "transfer-encoding"})
 
-#: The headers that identify a request, in huggingface_hub's order.
-_REQUEST_IDS = ("x-request-id", "x-amzn-trace-id", "x-amz-cf-id")
 
-_CLASSES: dict[tuple[type[KernelsError], str], type[KernelsError]] = {}
-
-
-class _Answered:
-    """What huggingface_hub's HTTP errors have: the answer, its request, its identifier and its message.
-
-    Attributes:
-        response: The answer, without the headers that were sent; None where the error has another reason.
-        request: The request, without its headers; None without an answer.
-        request_id: The Hub's identifier of the request.
-        server_message: The Hub's message.
-    """
+class _Both:
+    """An error with the name of that in `kernels.errors`, which a traceback then shows and a program can import."""
 
     args: tuple[Any, ...]
+    _own_name: ClassVar[str]
 
-    def __init__(self, message: str, *, response: Any = None, server_message: str | None = None) -> None:
+    def __init_subclass__(cls) -> None:
+        cls._own_name = cls.__name__
+        shown = next((base for base in cls.__bases__ if issubclass(base, ours.KernelsError)), cls)
+        cls.__doc__, cls.__module__ = shown.__doc__, shown.__module__
+        cls.__name__ = cls.__qualname__ = shown.__name__
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        return _restored, (self._own_name, self.args), {**self.__dict__}
+
+
+def _restored(name: str, args: tuple[Any, ...]) -> Any:
+    return globals()[name](*args)
+
+
+class _Answered(_Both):
+    """What huggingface_hub's HTTP errors have.
+
+    Attributes:
+        response: The answer, without its body and the headers that were sent; None where the error has another reason.
+        request: The request, without its headers; None without an answer.
+    """
+
+    request_id: str | None = None
+    server_message: str | None = None
+
+    def __init__(self, message: str, *, response: Any = None) -> None:
         super().__init__(message)  # type: ignore[call-arg]
         self.response = response
         self.request = None if response is None else response.request
-        headers = {} if response is None else response.headers
-        found = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)
-        self.request_id = None if found is None else one_line(found)
-        self.server_message = None if server_message is None else one_line(server_message)
 
     @property
     def request(self) -> Any:
@@ -67,89 +62,53 @@ class _Answered:
     def request(self, request: Any) -> None:
         self.__dict__["_request"] = request
 
-    def append_to_message(self, additional_message: str) -> None:
-        """Add to the message, as huggingface_hub does."""
-        self.args = (f"{self.args[0]}{additional_message}", *self.args[1:])
+
+class _Repository(_Answered, ours.RepositoryNotFound, theirs.RepositoryNotFoundError): ...
 
 
-class _Local:
-    """A combined error without an answer."""
+class _Gated(_Answered, ours.RepositoryNotFound, theirs.GatedRepoError): ...
 
 
-def _combine(ours: type[KernelsError], theirs: type[Exception]) -> None:
-    base = _Answered if issubclass(theirs, HfHubHTTPError) else _Local
-    key = ours, theirs.__name__
-
-    def __reduce_ex__(self: KernelsError, protocol: object) -> Any:
-        return _restored, (*key, self.args), {**self.__dict__}
-
-    names = {
-        "__doc__": ours.__doc__,
-        "__module__": ours.__module__,
-        "__qualname__": ours.__qualname__,
-        "__reduce_ex__": __reduce_ex__,
-    }
-    _CLASSES[key] = type(ours.__name__, (base, ours, theirs), names)
+class _Revision(_Answered, ours.RevisionNotFound, theirs.RevisionNotFoundError): ...
 
 
-def _restored(ours: type[KernelsError], theirs: str, args: tuple[Any, ...]) -> KernelsError:
-    return _CLASSES[ours, theirs](*args)
+class _Unavailable(_Answered, ours.HubUnavailable, theirs.HfHubHTTPError): ...
 
 
-for _ours, _theirs in (
-    (errors.RepositoryNotFound, RepositoryNotFoundError),
-    (errors.RepositoryNotFound, GatedRepoError),
-    (errors.RevisionNotFound, RevisionNotFoundError),
-    (errors.HubUnavailable, HfHubHTTPError),
-    (errors.HubUnavailable, RemoteEntryNotFoundError),
-    (errors.MissingMetadata, RemoteEntryNotFoundError),
-    (errors.NoSuitableBuild, RemoteEntryNotFoundError),
-    (errors.NotInCache, LocalEntryNotFoundError),
-):
-    _combine(_ours, _theirs)
+class _FileUnavailable(_Answered, ours.HubUnavailable, theirs.RemoteEntryNotFoundError): ...
 
 
-def combined(ours: type[KernelsError], theirs: str) -> type[KernelsError] | None:
-    """The class that is both; None where there is none.
-
-    Args:
-        ours: The error of this package.
-        theirs: The name of huggingface_hub's.
-
-    Example:
-        >>> [each.__name__ for each in combined(errors.RepositoryNotFound, "GatedRepoError").__bases__[1:]]
-        ['RepositoryNotFound', 'GatedRepoError']
-    """
-    return _CLASSES.get((ours, theirs))
+class _Metadata(_Answered, ours.MissingMetadata, theirs.RemoteEntryNotFoundError): ...
 
 
-def kept_answer(response: Any) -> Any:
-    """A refusal as its error carries it, with its body if that is short.
-
-    Args:
-        response: The answer, of httpx or httpx2, with an unread body.
-    """
-    body = b""
-    try:
-        if int(response.headers.get("Content-Length", _MAX_BODY + 1)) <= _MAX_BODY:
-            body = read_body(response, _MAX_BODY, _BODY_SECONDS)
-    except Cancelled:
-        raise
-    except Exception:  # noqa: BLE001 - the refusal is clear without it
-        body = b""
-    return without_secrets(response, body)
+class _NoBuild(_Answered, ours.NoSuitableBuild, theirs.RemoteEntryNotFoundError): ...
 
 
-def without_secrets(response: Any, body: bytes = b"") -> Any:
-    """A copy of an answer without what was sent: the token, and the query of its URL, which may be signed.
+class _NotInCache(_Both, ours.NotInCache, theirs.LocalEntryNotFoundError): ...
+
+
+#: By the class of this package and the name of huggingface_hub's.
+BOTH: dict[tuple[type[ours.KernelsError], str], type[Any]] = {
+    (ours.RepositoryNotFound, "RepositoryNotFoundError"): _Repository,
+    (ours.RepositoryNotFound, "GatedRepoError"): _Gated,
+    (ours.RevisionNotFound, "RevisionNotFoundError"): _Revision,
+    (ours.HubUnavailable, "HfHubHTTPError"): _Unavailable,
+    (ours.HubUnavailable, "RemoteEntryNotFoundError"): _FileUnavailable,
+    (ours.MissingMetadata, "RemoteEntryNotFoundError"): _Metadata,
+    (ours.NoSuitableBuild, "RemoteEntryNotFoundError"): _NoBuild,
+    (ours.NotInCache, "LocalEntryNotFoundError"): _NotInCache,
+}
+
+
+def without_secrets(response: Any) -> Any:
+    """A copy of an answer without its body and what was sent: the token, and the query of its URL, perhaps signed.
 
     Args:
         response: The answer, or None.
-        body: The copy's body.
     """
     if response is None:
         return None
     request = type(response.request)(response.request.method, str(response.request.url).partition("?")[0])
     # As bytes: a header with other characters than ASCII cannot be given as text.
     headers = [pair for pair in response.headers.raw if pair[0].decode("latin-1").lower() not in _NOT_KEPT]
-    return type(response)(response.status_code, headers=headers, content=body, request=request)
+    return type(response)(response.status_code, headers=headers, content=b"", request=request)

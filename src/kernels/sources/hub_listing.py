@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 
 from kernels.errors import HubUnavailable, RepositoryNotFound
 from kernels.models.requirement import is_repo_id
-from kernels.sources.http_client import Patience
-from kernels.sources.hub_client import HubClient
-from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer
+from kernels.sources.http import Http, Patience
+from kernels.sources.hub_errors import HubRefused, Moved, no_answer
 from kernels.sources.hub_responses import REPOSITORIES_PAGE
 
 __all__ = ["listed_repositories"]
@@ -24,7 +23,7 @@ _PAGE = 1000
 _MAX_REPOSITORIES = 1_000_000
 
 
-def listed_repositories(client: HubClient, publisher: str | None) -> Iterator[str]:
+def listed_repositories(client: Http, publisher: str | None) -> Iterator[str]:
     """The kernel repositories of a publisher, or all, each once, as the Hub lists them.
 
     Args:
@@ -46,7 +45,7 @@ def listed_repositories(client: HubClient, publisher: str | None) -> Iterator[st
                     yield entry.id
             if len(found) > _MAX_REPOSITORIES:
                 raise HubUnavailable(f"{client.endpoint} lists more than {_MAX_REPOSITORIES} repositories.")
-    except (HubRefused, HubMoved) as error:
+    except (HubRefused, Moved) as error:
         if isinstance(error, HubRefused) and error.status != 404:
             raise no_answer(client.endpoint, publisher or "its repositories", error) from error
         raise HubUnavailable(f"{client.endpoint} does not list its kernel repositories; name them.") from error

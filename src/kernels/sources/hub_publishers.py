@@ -13,8 +13,7 @@ from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import Heads, Snapshot
 from kernels.sources.base import Moved
 from kernels.sources.cached_heads import CachedHeads
-from kernels.sources.http_client import BRIEF, VERDICT
-from kernels.sources.hub_client import HubClient, MirrorAnswer
+from kernels.sources.http import BRIEF, VERDICT, Http, MirrorAnswer
 from kernels.sources.hub_errors import HubRefused, no_answer
 from kernels.sources.hub_responses import PUBLISHER
 from kernels.sources.session_cache import memory_of
@@ -39,7 +38,7 @@ class HubPublishers:
         cache: The cache's folder.
     """
 
-    def __init__(self, remote: HubRemote, client: HubClient, cache: Path) -> None:
+    def __init__(self, remote: HubRemote, client: Http, cache: Path) -> None:
         self._remote = remote
         self._client = client
         self._cache = cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -11,15 +12,21 @@ from urllib.parse import quote
 from kernels.errors import InvalidRepository
 from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import MAX_FILES, Heads, RepoFile, Snapshot
-from kernels.sources.base import Moved
-from kernels.sources.early_requests import EarlyRequests
-from kernels.sources.http_client import BRIEF, Patience
-from kernels.sources.hub_client import HubClient
-from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
+from kernels.sources.http import BRIEF, Http, Patience
+from kernels.sources.hub_errors import HubRefused, Moved, no_answer, not_found
 from kernels.sources.hub_publishers import HubPublishers
-from kernels.sources.hub_responses import HISTORY_PAGE, REFS, REVISION, CommitInfo, listed_files, named_commits
+from kernels.sources.hub_responses import (
+    HISTORY_PAGE,
+    REFS,
+    REVISION,
+    TREE_PAGE,
+    CommitInfo,
+    listed_files,
+    named_commits,
+)
 from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
+from kernels.sources.wire import sent_early
 
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
@@ -41,7 +48,7 @@ class HubRemote(Remote):
         cache: The cache's folder, where the verdicts on publishers are kept.
     """
 
-    def __init__(self, client: HubClient, cache: Path) -> None:
+    def __init__(self, client: Http, cache: Path) -> None:
         self.endpoint = self.key = client.endpoint
         self.publishers: HubPublishers = HubPublishers(self, client, cache)
         self._client = client
@@ -64,8 +71,6 @@ class HubRemote(Remote):
         for repo_type in REPO_TYPES:
             try:
                 answer = self._client.json(f"/api/{repo_type}s/{repo_id}/refs", patience, REFS)
-            except HubMoved as moved:
-                raise Moved(repo_id, moved.repo_id) from None
             except HubRefused as error:
                 if not error.repository_missing:
                     raise no_answer(self.endpoint, repo_id, error) from error
@@ -92,7 +97,7 @@ class HubRemote(Remote):
                     raise no_answer(self.endpoint, f"{revision} of {repo_id}", refusal) from refusal
                 if refusal.revision_missing:
                     self._refused[repo_id, revision] = refusal
-            except HubMoved:
+            except Moved:
                 pass
         return None
 
@@ -108,8 +113,6 @@ class HubRemote(Remote):
         try:
             for page in self._client.listing(path, Patience(), HISTORY_PAGE):
                 yield [each.id for each in page]
-        except HubMoved as moved:
-            raise Moved(repo_id, moved.repo_id) from None
         except HubRefused as error:
             if not error.revision_missing:
                 raise no_answer(self.endpoint, f"the history of {repo_id}", error) from error
@@ -126,7 +129,7 @@ class HubRemote(Remote):
             files: list[RepoFile] = []
             entries = names = 0
             try:
-                for page in self._client.pages(path, patience):
+                for page in self._client.listing(path, patience, TREE_PAGE):
                     entries += len(page)
                     names += sum(len(entry.path) for entry in page)
                     files += listed_files(page)
@@ -138,8 +141,6 @@ class HubRemote(Remote):
                         raise InvalidRepository(
                             f"{repo_id} lists names of more than {_MAX_NAMES} characters, the most that are read."
                         )
-            except HubMoved as moved:
-                raise Moved(repo_id, moved.repo_id) from None
             except HubRefused as error:
                 if not error.repository_missing and not error.revision_missing:
                     raise no_answer(self.endpoint, repo_id, error) from error
@@ -173,11 +174,13 @@ class HubRemote(Remote):
 
         return small_content(self._client, snapshot, file)
 
-    def send_early(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> EarlyRequests | None:
+    def send_early(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> ExitStack | None:
         """Send the first requests for files; their downloads take the answers over."""
         from kernels.sources.download import first_request_of
 
-        return EarlyRequests(first_request_of(self._client, snapshot, file) for file in files)
+        opened = ExitStack()
+        opened.enter_context(sent_early([first_request_of(self._client, snapshot, file) for file in files]))
+        return opened
 
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache, each checked against its listing."""

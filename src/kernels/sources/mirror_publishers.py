@@ -11,7 +11,7 @@ from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, RepositoryNotFound
 from kernels.models.snapshot import Snapshot
 from kernels.sources.base import Moved
-from kernels.sources.http_client import BRIEF, Patience
+from kernels.sources.http import BRIEF, Patience
 from kernels.sources.session_cache import memory_of
 from kernels.trust.publishers import VERDICT_SECONDS, PublisherTrust
 

@@ -25,7 +25,7 @@ from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, REPAIR_ADVICE
 from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
-from kernels.sources.http_client import BRIEF, Patience
+from kernels.sources.http import BRIEF, Patience
 from kernels.sources.hub_errors import NAME_ADVICE, HubRefused, of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.mirror_publishers import MirrorPublishers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from kernels.errors import RequestError
@@ -11,8 +11,7 @@ from kernels.errors import RequestError
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import Heads, RepoFile, Snapshot
-    from kernels.sources.early_requests import EarlyRequests
-    from kernels.sources.http_client import Patience
+    from kernels.sources.http import Patience
     from kernels.sources.hub_errors import HubRefused
     from kernels.sources.hub_responses import CommitInfo
     from kernels.trust.publishers import Publishers
@@ -110,7 +109,7 @@ class Remote(Protocol):
         """The content of a small one of `single_files`, checked against its listing."""
         raise RequestError(f"{self.name} gives no files one by one.")
 
-    def send_early(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> EarlyRequests | None:
+    def send_early(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> ExitStack | None:
         """Send the requests that `content` and `download` send first for some of `single_files`, in this order.
 
         Those methods take the answers over, whose bodies are not read before.

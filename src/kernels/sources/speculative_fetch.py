@@ -22,7 +22,6 @@ from kernels.support.concurrency import begin
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import Snapshot
-    from kernels.sources.early_requests import EarlyRequests
     from kernels.sources.remote import Remote
     from kernels.support.concurrency import Begun
     from kernels.support.process_lock import WorkLock
@@ -151,7 +150,7 @@ class SpeculativeFetch:
         lock: WorkLock,
         *,
         large: Sequence[RepoFile] = (),
-        send: Callable[[Sequence[RepoFile]], EarlyRequests | None] = lambda files: None,
+        send: Callable[[Sequence[RepoFile]], ExitStack | None] = lambda files: None,
     ) -> None:
         self._name = name
         self._small = small
@@ -162,7 +161,7 @@ class SpeculativeFetch:
         self._guard = threading.Lock()
         self._over = False
         self._work: Begun[tuple[RepoFile, bytes]] | None = None
-        self._sent: EarlyRequests | None = None
+        self._sent: ExitStack | None = None
         self._places: list[threading.Semaphore] = []
 
     def begin(self) -> None:
@@ -220,7 +219,7 @@ class SpeculativeFetch:
             if work is not None:
                 work.cancel()
             if self._sent is not None:
-                self._sent.end()
+                self._sent.close()
         finally:
             for each in self._places:
                 each.release()

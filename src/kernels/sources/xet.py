@@ -15,8 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from kernels.sources.http_client import BRIEF
-from kernels.sources.hub_client import HubClient
+from kernels.sources.http import BRIEF, Http
 from kernels.sources.hub_responses import XET_TOKEN
 from kernels.support.concurrency import check_cancelled
 
@@ -62,7 +61,7 @@ def token_path(snapshot: Snapshot) -> str:
     return f"/api/{snapshot.repo_type}s/{snapshot.repo_id}/xet-read-token/{quote(snapshot.commit, safe='')}"
 
 
-def xet_stream(client: HubClient, snapshot: Snapshot, file: RepoFile, start: int) -> Generator[bytes, None, None]:
+def xet_stream(client: Http, snapshot: Snapshot, file: RepoFile, start: int) -> Generator[bytes, None, None]:
     """The bytes of a file in Xet from an offset on.
 
     Args:

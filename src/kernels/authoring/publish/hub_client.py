@@ -17,7 +17,7 @@ from urllib.parse import quote
 from kernels import settings
 from kernels.authoring.publish.local_builds import LocalFile
 from kernels.errors import HubUnavailable, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
-from kernels.sources.send_request import connection_errors
+from kernels.sources.wire import connection_errors
 from kernels.support import secrets
 from kernels.support.formatting import error_on_one_line, format_text, shell_word
 from kernels.support.logs import make_safe

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kernels.authoring.publish.hub_client import PublishClient
 from kernels.authoring.publish.local_builds import LocalFile
 from kernels.errors import HubUnavailable, RequestError
-from kernels.sources.send_request import requested_wait
+from kernels.sources.response import requested_wait
 from kernels.support.concurrency import pause, side_by_side
 from kernels.support.formatting import format_names
 from kernels.support.hashing import on_every_core

@@ -29,7 +29,7 @@ __all__ = ["CloudStore"]
 
 _log = logger(__name__)
 
-#: The limits of retries, as of a Hub (`Patience` of `sources/hub_client.py`).
+#: The limits of retries, as of a Hub (`Patience` of `sources/http.py`).
 _TRIES = 6
 _CONNECTION_TRIES = 4
 _BUDGET_SECONDS = 320.0

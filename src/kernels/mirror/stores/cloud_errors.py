@@ -10,7 +10,7 @@ from kernels.support.formatting import format_value
 
 __all__ = ["CloudProblem", "cloud_errors", "problem_of", "reason_of"]
 
-#: Answers that a later try may change, as of `sources/hub_client.py`.
+#: Answers that a later try may change, as of `sources/http.py`.
 _RETRY_STATUSES = frozenset({408, 429, *range(500, 600)} - {501})
 
 #: Names of obstore's exceptions, which are built-in ones in some versions, and the status that they stand for.

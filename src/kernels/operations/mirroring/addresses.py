@@ -26,8 +26,8 @@ def open_mirror(address: str) -> tuple[ReadStore, WriteStore | None]:
     if not is_url(address):
         store = open_store(address)
         return store, store
-    from kernels.sources.http_client import HttpClient
+    from kernels.sources.http import Http
     from kernels.sources.http_store import HttpStore
 
     url = url_in("URL", address, "the URL of a mirror", token="KERNELS_HUB_TOKEN")
-    return HttpStore(HttpClient(url, list)), None
+    return HttpStore(Http(url, list)), None

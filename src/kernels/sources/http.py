@@ -1,45 +1,67 @@
-"""Requests to one server over huggingface_hub's session, with limits and a bounded number of retries.
+"""GET requests to one server: retries, redirects, limits of bytes and time, JSON, and the content of files.
 
-huggingface_hub uses httpx (1.x) or httpx2 (2.x); neither is imported here.
+They go over huggingface_hub's session, which uses httpx (1.x) or httpx2 (2.x); neither is imported here.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-import msgspec
-
 from kernels import settings
-from kernels.errors import HubUnavailable, KernelsError, NotInCache
-from kernels.sources.conditions import is_conditional
-from kernels.sources.early_requests import take_in_flight
+from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, NotInCache
+from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.sources.hub_errors import HubRefused, of_hub, refusal
-from kernels.sources.request_headers import api_timeout, certain_authorization, request_headers
-from kernels.sources.response_body import WrongAnswer
-from kernels.sources.safe_urls import file_redirect, within_repository
-from kernels.sources.send_request import connection_errors, cut, requested_wait, send
+from kernels.sources.hub_responses import ResponseFormat
+from kernels.sources.response import (
+    WrongAnswer,
+    check_json_body,
+    file_redirect,
+    following_page,
+    is_conditional,
+    read_body,
+    requested_wait,
+    validator_of,
+    within_repository,
+    without_query,
+)
+from kernels.sources.wire import (
+    EarlyRequest,
+    api_timeout,
+    authorization,
+    connection_errors,
+    packed,
+    request_headers,
+    send,
+    take_early,
+)
 from kernels.support.concurrency import check_cancelled, pause, when_cancelled
-from kernels.support.logs import logger
+from kernels.support.documents import TooComplex
+from kernels.support.formatting import format_value
+from kernels.support.logs import logger, make_safe
+
+if TYPE_CHECKING:
+    from kernels.mirror.stores.base import StoredDocument
+    from kernels.models.snapshot import RepoFile
 
 __all__ = [
     "BRIEF",
     "RETRY_STATUSES",
     "SLOWEST",
     "VERDICT",
-    "HttpClient",
+    "Http",
+    "MirrorAnswer",
     "Patience",
-    "begins_at",
     "download_timeout",
     "unpacked",
-    "without_query",
 ]
 
 #: Answers that a later try may change: a rate limit, or an error of the server.
@@ -68,7 +90,7 @@ _T = TypeVar("_T")
 _log = logger(__name__)
 
 
-class Patience(msgspec.Struct, frozen=True):
+class Patience(NamedTuple):
     """The limits of retries.
 
     Attributes:
@@ -92,23 +114,47 @@ BRIEF = Patience(tries=5, budget=10.0, connection_tries=1)
 VERDICT = Patience(connection_tries=2)
 
 
-class HttpClient:
-    """Sends requests to one server.
+class MirrorAnswer(Exception):
+    """The answer to a Hub's request is a document of a mirror.
+
+    Attributes:
+        document: The document.
+    """
+
+    def __init__(self, document: StoredDocument) -> None:
+        super().__init__("a mirror's document")
+        self.document = document
+
+
+class Http:
+    """Sends requests to one server: a Hub, or the web server of a mirror.
+
+    A method raises `HubRefused` for a refusal, `Moved` where the server redirects to another repository, `NotInCache`
+    while offline, and `HubUnavailable` without a usable answer within the limits.
 
     Args:
         endpoint: The server's URL.
         describe: Gives what is added to the `User-Agent` header; called before the first request.
         offline: Send no request.
+        may_be_mirror: Whether an answer to `json` or `listing` may be a document of a mirror: it raises `MirrorAnswer`.
 
     Attributes:
         endpoint: The server's URL.
         knows_ranges: Whether an answer said that the server gives parts of files.
     """
 
-    def __init__(self, endpoint: str, describe: Callable[[], Iterable[str]], *, offline: bool = False) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        describe: Callable[[], Iterable[str]],
+        *,
+        offline: bool = False,
+        may_be_mirror: bool = False,
+    ) -> None:
         self.endpoint = endpoint
         self.knows_ranges = False
         self._offline = offline
+        self._may_be_mirror = may_be_mirror
         self._describe = describe
         self._lock = threading.Lock()
         self._headers: dict[str, str] | None = None
@@ -118,19 +164,108 @@ class HttpClient:
         """Whether no request may be sent: the caller or `HF_HUB_OFFLINE` says so."""
         return self._offline or settings.offline()
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of every request: the user agent, and the token if it is for this Hub.
-
-        Raises:
-            RequestError: The token cannot be sent.
-        """
+    def _own_headers(self) -> dict[str, str]:
+        """The headers of every request: the user agent, and the token if it is for this server."""
         with self._lock:
             if self._headers is None:
                 self._headers = request_headers(self.endpoint, self._describe)
+                make_safe("huggingface_hub")
             return self._headers
 
-    def ask(
+    # Answers
+
+    def json(self, path: str, patience: Patience, expected: ResponseFormat[_T]) -> _T:
+        """The JSON answer to `GET <endpoint><path>`.
+
+        Args:
+            path: The path and query.
+            patience: The limits of retries.
+            expected: The format of the answer.
+        """
+        with self.get(f"{self.endpoint}{path}", patience, self._decoding(expected), headers=packed) as (answer, _):
+            return answer
+
+    def listing(self, path: str, patience: Patience, expected: ResponseFormat[list[_T]]) -> Iterator[list[_T]]:
+        """The pages of a listing, following `Link` headers on the same server.
+
+        Args:
+            path: The path and query of the first page.
+            patience: The limits of retries of each page.
+            expected: The format of a page.
+
+        Raises:
+            InvalidRepository, HubUnavailable: The pages do not end, or lead back to one before.
+        """
+        url: str | None = f"{self.endpoint}{path}"
+        seen: set[str] = set()
+        deadline = time.monotonic() + Patience().budget
+        while url is not None:
+            if url in seen:
+                raise InvalidRepository(f"The listing at {self.endpoint}{path} leads back to one of its pages.")
+            if time.monotonic() > deadline:
+                raise HubUnavailable(f"The listing at {self.endpoint}{path} does not end.")
+            seen.add(url)
+            with self.get(url, patience, self._decoding(expected), headers=packed) as (page, response):
+                following = following_page(self.endpoint, url, response)
+            if following and not page:
+                raise HubUnavailable(f"The answer to {url} is an empty page of a listing that continues.")
+            yield page
+            url = following
+
+    def content(
+        self, path: str, file: RepoFile, patience: Patience, arrived: Callable[[int], None] = lambda size: None
+    ) -> bytes:
+        """The content of a small file, checked against its listed size and hash.
+
+        A wrong answer is retried like a missing one, and never returned.
+
+        Args:
+            path: The path on the Hub.
+            file: The listed file.
+            patience: The limits of retries.
+            arrived: Called with the number of bytes after each part, of every try.
+        """
+
+        def check(response: Any, seconds: float) -> bytes:
+            data = read_body(response, file.size, seconds, arrived)
+            if not file.describes(data):
+                raise WrongAnswer(f"{len(data)} bytes that are not the {file.size} bytes listed")
+            return data
+
+        url = f"{self.endpoint}{path}"
+        with self.get(url, patience, check, download_timeout(), any_host=True, headers=unpacked) as (data, _):
+            return data
+
+    def _decoding(self, expected: ResponseFormat[_T]) -> Callable[[Any, float], _T]:
+        """Reads an answer that is JSON of a known format."""
+
+        def decode(response: Any, seconds: float) -> _T:
+            import msgspec
+
+            data = read_body(response, MAX_DOCUMENT_BYTES if self._may_be_mirror else expected.limit, seconds)
+            check_json_body(data)
+            if self._may_be_mirror and is_mirror_document(data):
+                from kernels.mirror.stores.base import StoredDocument
+
+                raise MirrorAnswer(StoredDocument(data, validator_of(response)))
+            if len(data) > expected.limit:
+                raise WrongAnswer(f"more than {expected.limit} bytes")
+            try:
+                return expected.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
+                said = format_value(str(error), 300)
+                raise WrongAnswer(f"with JSON that is not of the expected form ({said})") from None
+
+        return decode
+
+    # Requests
+
+    def early(self, path: str, headers: Mapping[str, str], timeout: float) -> EarlyRequest:
+        """A request as this client sends it, to be sent early."""
+        return EarlyRequest(f"{self.endpoint}{path}", {**self._own_headers(), **headers}, timeout, lambda: True)
+
+    @contextmanager
+    def get(
         self,
         url: str,
         patience: Patience,
@@ -140,42 +275,33 @@ class HttpClient:
         any_host: bool = False,
         headers: Callable[[], Mapping[str, str]],
         check: Callable[[Any], None] = lambda response: None,
-    ) -> tuple[_T, Any]:
-        """What `read` returns of the answer to a `GET`, and the answer.
+    ) -> Iterator[tuple[_T, Any]]:
+        """What `read` returns of the answer to a `GET`, and the answer, which is open during the block.
 
         Args:
             url: The URL.
-            patience: The limits of retries.
+            patience: The limits of retries, which end when `read` returns.
             read: Reads an answer that is no refusal, in so many seconds at most; after a `WrongAnswer` the request is
                 sent again.
             timeout: Seconds of each wait; the default is that of an API's answer.
             any_host: Whether a redirect may lead to another host, which gets no token.
             headers: Gives the headers of each try.
             check: Examines an answer, also one that redirects, before its body is read.
-
-        Raises:
-            HubRefused: The server refuses.
-            HubMoved: It redirects to another repository.
-            HubUnavailable: No usable answer within the limits.
         """
-        result, response, opened = self.open(
-            url, patience, read, timeout, any_host=any_host, headers=headers, check=check
-        )
-        opened.close()
-        return result, response
+        result, response, opened = self._retried(url, patience, read, timeout, any_host, headers, check)
+        with opened:
+            yield result, response
 
-    def open(
+    def _retried(
         self,
         url: str,
         patience: Patience,
         read: Callable[[Any, float], _T],
-        timeout: float | None = None,
-        *,
-        any_host: bool = False,
+        timeout: float | None,
+        any_host: bool,
         headers: Callable[[], Mapping[str, str]],
-        check: Callable[[Any], None] = lambda response: None,
+        check: Callable[[Any], None],
     ) -> tuple[_T, Any, ExitStack]:
-        """As `ask`, and what closes the answer: the caller reads its body."""
         if self.offline:
             raise NotInCache(f"{url} was not requested: HF_HUB_OFFLINE or local_files_only is set.")
         deadline = time.monotonic() + patience.budget
@@ -188,7 +314,7 @@ class HttpClient:
             try:
                 with ExitStack() as opened:
                     sent = headers()
-                    response = opened.enter_context(self._get(url, timeout or api_timeout(), any_host, sent, check))
+                    response = opened.enter_context(self._once(url, timeout or api_timeout(), any_host, sent, check))
                     if response.status_code < 300 or (response.status_code == 304 and is_conditional(sent)):
                         self.knows_ranges = self.knows_ranges or _gives_ranges(response)
                         result = read(response, patience.budget)
@@ -236,16 +362,8 @@ class HttpClient:
         )
         raise of_hub(unavailable, "HfHubHTTPError", response=answer)
 
-    def _decisive(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """The headers that decide whether a request is under way already; if they can be had, without the others.
-
-        Those name this machine, which has to be examined for them.
-        """
-        authorization = certain_authorization(self.endpoint) if self._headers is None else None
-        return {**(self.headers if authorization is None else authorization), **headers}
-
     @contextmanager
-    def _get(
+    def _once(
         self, url: str, timeout: float, any_host: bool, headers: Mapping[str, str], check: Callable[[Any], None]
     ) -> Iterator[Any]:
         """A response with an unread body; only a file's content may come from another host, as its hash is known.
@@ -255,13 +373,15 @@ class HttpClient:
         own: dict[str, str] | None = None
         try:
             for _ in range((MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS) + 1):
-                early = take_in_flight(url, self._decisive(headers) if own is None else own)
+                # The user agent names this machine, which has to be examined for it: an early request needs none.
+                decisive = self._headers or authorization(self.endpoint)
+                early = take_early(url, {**decisive, **headers} if own is None else own)
                 if early is not None:
                     response = early.response()
                 else:
-                    own = {**self.headers, **headers} if own is None else own
+                    own = {**self._own_headers(), **headers} if own is None else own
                     response = send(url, own, timeout)
-                with closing(response), when_cancelled(partial(cut, response)):
+                with closing(response), when_cancelled(partial(_cut, response)):
                     if response.status_code < 400:
                         check(response)
                     if not response.is_redirect or response.status_code == 304:
@@ -273,7 +393,7 @@ class HttpClient:
                     url = within_repository(self.endpoint, url, location)
                     continue
                 following = file_redirect(url, location)
-                own = {**self.headers, **headers} if own is None else own
+                own = {**self._own_headers(), **headers} if own is None else own
                 if urlsplit(following)[:2] != urlsplit(url)[:2]:  # the token is not for another host
                     own = {name: value for name, value in own.items() if name.lower() not in _OWN_HEADERS}
                 url = following
@@ -289,23 +409,24 @@ def _gives_ranges(response: Any) -> bool:
     return response.status_code == 206 or str(response.headers.get("Accept-Ranges", "")).strip().lower() == "bytes"
 
 
+def _cut(response: Any) -> None:
+    """End the reading of an answer that another thread waits for: closing the connection would not wake it."""
+    if response.is_closed:  # another request may have its connection by now
+        return
+    stream = response.extensions.get("network_stream")
+    connection = None if stream is None else stream.get_extra_info("socket")
+    if connection is not None:
+        # Not the method of a TLS connection, which also takes away what the other thread is using.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
 def _log_request(url: str, outcome: str, begun: float) -> None:
     _log.debug("GET %s: %s in %.3f s", without_query(url), outcome, time.monotonic() - begun)
-
-
-def without_query(url: str) -> str:
-    """A URL as messages show it: a query may be a signature."""
-    return url.partition("?")[0]
 
 
 def unpacked() -> dict[str, str]:
     """The header of a request whose answer is wanted byte by byte."""
     return {"Accept-Encoding": "identity"}
-
-
-def begins_at(response: Any, offset: int) -> bool:
-    """Whether a part of a file begins at the requested offset (RFC 9110, 14.4)."""
-    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {offset}-")
 
 
 def download_timeout() -> float:
