@@ -349,14 +349,11 @@ def install_kernel(
         local_kernels=False,
     )
     with first_requests(*_if_valid(request, target)):
-        from kernels.operations.load import context_for, install, prepare, target_of
+        from kernels.operations.load import context_for, install, target_of
 
         # What a kernel needs is looked for where it is loaded, which may be elsewhere.
         context = context_for(request, target=target_of(target), prerequisites=False)
-        installed = install(context, request.requirement)
-        if target is None:
-            prepare(installed)
-        return installed[-1].path
+        return install(context, request.requirement)[-1].path
 
 
 @public

@@ -35,7 +35,6 @@ class Acme(Backend):
     guidance_block = "Vectors of 256 bits."
     kernel_guidance = "Keep tiles below 64 kB.\nUse the block loads."
     cuda_hacks_to_strip = ("import pycuda", "torch.cuda.synchronize()")
-    prepare_key = "acmec 3"
     python_depends: Mapping[str, PythonDependency] = {
         "torch": PythonDependency("torch", "torch"),
         "acme-dsl": PythonDependency("acme-dsl", "acme_dsl_that_is_not_here"),
@@ -53,7 +52,7 @@ class Acme(Backend):
     def device_capability(self, device: Device) -> int | None:
         return 100
 
-    def prepare(self, variant_dir: Path) -> None:
+    def before_import(self, variant_dir: Path, metadata: object) -> None:
         pass
 
 
@@ -144,7 +143,7 @@ def test_each_step_says_something_of_a_complete_backend_and_nothing_failed(found
         ("Python packages", "ok: torch: torch, installed"),
         ("Python packages", "missing: acme-dsl: not installed here; pip install acme-dsl"),
         ("Python packages", "ok: acme-headers: acme-headers, of which no module is looked for"),
-        ("stages", "ok: prepare: its own"),
+        ("stages", "ok: before_import: its own"),
         ("stages", "ok: after_import: nothing is done"),
         ("notes", "ok: vendor: Acme"),
         ("notes", "ok: kernel_guidance: 2 lines"),
@@ -355,9 +354,9 @@ WRONG: list[tuple[dict[str, object], str, str]] = [
     ({"platform_reason": raising(OSError("no sysctl"))}, "choosing", "OSError: no sysctl"),
     ({"python_depends": {"a": PythonDependency("-r evil", "a")}}, "Python packages", "got '-r evil'"),
     ({"python_depends": {"a": PythonDependency("a", "a b")}}, "Python packages", "got 'a b'"),
-    ({"stages": answering({"link": print})}, "stages", "expected prepare, before_import, after_import, got link"),
-    ({"stages": answering({"prepare": 3})}, "stages", "prepare: expected a function prepare(variant_dir), got 3"),
-    ({"stages": answering({"prepare": lambda: None})}, "stages", "prepare cannot be called as prepare(variant_dir)"),
+    ({"stages": answering({"link": print})}, "stages", "expected before_import, after_import, got link"),
+    ({"stages": answering({"before_import": 3})}, "stages", "before_import(variant_dir, metadata), got 3"),
+    ({"stages": answering({"before_import": lambda: None})}, "stages", "before_import cannot be called as "),
     ({"stages": answering(None)}, "stages", "stages: expected a mapping"),
 ]  # fmt: skip
 
@@ -410,7 +409,6 @@ def test_a_member_that_became_wrong_after_registration_fails(found_in: Callable[
         ({"version_reason": answering(None)}, "choosing", "version_reason accepts every version: torch29-acme10-"),
         ({"platform_reason": answering("for no machine")}, "choosing", "no compiled build can fit"),
         ({"torch_build": answering(None)}, "Torch", "is neither built for it nor extended with it"),
-        ({"prepare_key": ""}, "stages", "optional: prepare_key"),
         ({"probe": answering(BackendProbe(True, None, (DEVICE,)))}, "probe", "no version, and names of compiled"),
         (
             {"probe": answering(BackendProbe(True, MajorMinor(7, 10), (DEVICE,)))},
@@ -418,8 +416,8 @@ def test_a_member_that_became_wrong_after_registration_fails(found_in: Callable[
             "version, 7.10, as the last digit is the minor: no compiled build fits here; declare no version",
         ),
         ({"probe": answering(BackendProbe(True, None, (Device("acme", 0),)))}, "probe", "device 0 has no arch"),
-        ({"stages": answering({})}, "stages", "prepare: left out"),
-        ({"stages": answering({"prepare": dict.fromkeys})}, "stages", "prepare: its own"),
+        ({"stages": answering({})}, "stages", "before_import: left out"),
+        ({"stages": answering({"before_import": dict.fromkeys})}, "stages", "before_import: its own"),
         ({"python_depends": {}}, "Python packages", "its kernels may ask for einops, helion, tvm-ffi"),
     ],
 )

@@ -33,7 +33,7 @@ class Acme(Backend):
         devices = (Device("acme", 0, "Acme One", "a100x", 100, 64_000_000_000), Device("acme", 1))
         return BackendProbe(True, MajorMinor(1, 2), devices, ("fans are slow",))
 
-    def prepare(self, variant_dir: Path) -> None:
+    def before_import(self, variant_dir: Path, metadata: object) -> None:
         pass
 
 
@@ -162,7 +162,7 @@ def test_one_backend_is_shown_with_everything_that_is_known_of_it(kernels: Calla
         "Dispatch key     PrivateUse1",
         "Architectures    checked against the device's",
         "Python packages  einops, helion, tvm-ffi",
-        "Stages           prepare",
+        "Stages           before_import",
         "Found here       yes, version 1.2",
         "Devices          0: Acme One, a100x, capability 100, 64.0 GB",
         "                 1: unknown",
@@ -226,7 +226,7 @@ def test_for_programs_show_has_the_facts_of_the_list_and_more(kernels: Callable[
             "helion": {"package": "helion", "module": "helion"},
             "tvm-ffi": {"package": "apache-tvm-ffi", "module": "tvm_ffi"},
         },
-        "stages": ["prepare"],
+        "stages": ["before_import"],
         "folder": None,
         "operators": [],
         "tune_configs": {"operators": {}, "archs": {}},

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from hub import TestHub
 
-from kernels import get_backend, get_kernel, get_kernel_variants, settings
+from kernels import get_kernel, get_kernel_variants, settings
 from kernels.cache.inventory import scan_cache
 from kernels.cache.prune import plan_prune, prune
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import InvalidRepository, StoreError
-from kernels.loader.stages import prepared_dir
 from kernels.models.snapshot import RepoFile
 from kernels.support.json_store import StoredRecord, read_record, write_record
 from kernels.support.process_lock import exclusively, lock_at
@@ -183,13 +182,6 @@ def test_folders_of_a_relative_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
         check_folders(root / "kernels--a--b" / "blobs", root)
     assert (tmp_path / "kernels--a--b" / "blobs").is_dir()
     assert (tmp_path / "cache" / "kernels--a--b" / "blobs").is_dir()
-
-
-def test_a_folder_for_prepared_builds_that_is_a_link_is_not_used(
-    tmp_path: Path, victim: Path, isolated_env: Path
-) -> None:
-    planted(settings.cache_dir().with_name(f"{settings.cache_dir().name}-prepared") / "cpu", victim)
-    assert not prepared_dir(get_backend("cpu"), tmp_path).resolve().is_relative_to(victim)
 
 
 def test_a_link_in_the_place_of_a_lock_without_flock_is_removed(

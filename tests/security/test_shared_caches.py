@@ -20,10 +20,8 @@ import pytest
 from hub import TestHub
 
 from kernels import get_kernel, has_kernel, install_kernel, settings
-from kernels.backends import Backend, BackendProbe, Device
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import UntrustedPublisher
-from kernels.loader.stages import prepare_build, prepared_dir
 from kernels.models.cache_places import endpoint_key
 from kernels.models.snapshot import Heads, RepoFile
 from kernels.support.json_store import StoredRecord, is_ours, read_record, write_record
@@ -333,90 +331,3 @@ def test_without_a_network_a_planted_listing_does_not_change_what_is_wanted(
     hub.clear()
     install_kernel("acme/relu", version=1)
     assert hub.count("/tree/") == 1
-
-
-# What backends prepared
-
-
-class Acme(Backend):
-    name = device_type = "acme"
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def probe(self) -> BackendProbe:
-        return BackendProbe(False)
-
-    def prepare(self, variant_dir: Path) -> None:
-        self.calls += 1
-        made = prepared_dir(self, variant_dir)
-        (made / "sub").mkdir()
-        (made / "sub" / "kernel.bin").write_text("ours")
-
-
-DEVICE = Device("acme", 0, "Acme One", "a100x")
-
-
-@pytest.fixture
-def acme(isolated_env: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Acme:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return Acme()
-
-
-@pytest.fixture
-def build(tmp_path: Path) -> Path:
-    folder = tmp_path / "torch-acme"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
-    return folder
-
-
-def test_what_was_prepared_under_a_loose_umask_can_be_written_by_nobody_else(
-    acme: Acme, build: Path, umask: Callable[[int], None]
-) -> None:
-    umask(0o002)
-    prepare_build(acme, build, DEVICE)
-    prepare_build(acme, build, DEVICE)
-    assert acme.calls == 1
-    made = prepared_dir(acme, build, arch="a100x")
-    assert all(is_ours(path.stat()) for path in (made, *made.rglob("*")))
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
-def test_what_somebody_else_prepared_is_prepared_again_in_a_folder_of_ones_own(acme: Acme, build: Path) -> None:
-    prepare_build(acme, build, DEVICE)
-    theirs = prepared_dir(acme, build, arch="a100x")
-    (theirs / "sub" / "kernel.bin").write_text("theirs")
-    all_as_somebody_else(theirs.parent)
-    for _ in range(2):
-        prepare_build(acme, build, DEVICE)
-    assert acme.calls == 2
-    ours = prepared_dir(acme, build, arch="a100x")
-    assert ours != theirs
-    assert (ours / "sub" / "kernel.bin").read_text() == "ours"
-    assert (theirs / "sub" / "kernel.bin").read_text() == "theirs"  # they go on with it
-
-
-@pytest.mark.parametrize("attack", ["another folder", "group", "mark", "link"])
-def test_a_folder_that_was_put_in_the_place_of_a_prepared_one_is_not_used(
-    acme: Acme, build: Path, tmp_path: Path, attack: str
-) -> None:
-    prepare_build(acme, build, DEVICE)
-    made = prepared_dir(acme, build, arch="a100x")
-    if attack == "group":
-        made.chmod(0o775)
-    elif attack == "mark":
-        mark = made.with_name(f"{made.name}.done")
-        planted(mark)
-    else:
-        made.rename(tmp_path / "before")
-        evil = tmp_path / "downloaded"
-        evil.mkdir()
-        (evil / "kernel.bin").write_text("evil")
-        if attack == "link":
-            made.symlink_to(evil)
-        else:
-            evil.rename(made)
-    prepare_build(acme, build, DEVICE)
-    assert acme.calls == 2
-    assert [path.name for path in prepared_dir(acme, build, arch="a100x").iterdir()] == ["sub"]

@@ -16,7 +16,7 @@ __all__ = ["notes", "own_stages", "stages"]
 
 
 def stages(checked: CheckedBackend) -> StepResults:
-    """The stages between a build's download and its use are functions with the right arguments and known names."""
+    """The stages around a build's import are functions with the right arguments and known names."""
     backend = checked.backend
     found: Any = backend.stages(checked.device)
     known = list(Backend().stages(None))
@@ -45,8 +45,6 @@ def stages(checked: CheckedBackend) -> StepResults:
             pass
         own = getattr(function, "__func__", function) is not getattr(Backend, name)
         yield ok(f"{name}: {'its own' if own else 'nothing is done'}")
-        if own and name == "prepare" and not backend.prepare_key:
-            yield missing("optional: prepare_key; without it, `prepare` does not run again for a newer compiler")
 
 
 def own_stages(backend: Backend) -> list[str]:

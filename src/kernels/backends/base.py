@@ -151,7 +151,7 @@ class _Same:
 
 
 Stage = Callable[..., None]
-"""A stage's function; see `Backend.prepare`, `Backend.before_import` and `Backend.after_import`."""
+"""A stage's function; see `Backend.before_import` and `Backend.after_import`."""
 
 
 class Backend:
@@ -177,7 +177,6 @@ class Backend:
         cuda_hacks_to_strip: Source lines that a kernel for it must not have.
         folder: Folder with operators (`ops/`), `tune_configs.yaml` and `heuristics_config_utils.py`, or None.
         device_language: The language of its compiled device sources (`cuda`, `hip`, `sycl`, `metal`), or "" for none.
-        prepare_key: What the result of `prepare` also depends on, such as a compiler's version.
 
     Example:
         >>> class Acme(Backend):
@@ -206,7 +205,6 @@ class Backend:
     cuda_hacks_to_strip: Sequence[str] = ()
     folder: Path | None = None
     device_language: str = ""
-    prepare_key: str = ""
 
     def __init_subclass__(cls, *, label: Mapping[str, Any] | None = None, **rest: Any) -> None:
         """A class whose file has a label has its names."""
@@ -329,24 +327,14 @@ class Backend:
         return ()
 
     def stages(self, device: Device | None) -> Mapping[str, Stage]:
-        """What happens between a build's download and its use: `prepare`, `before_import`, `after_import`, by name.
+        """What happens around the import of a build: `before_import` and `after_import`, by name.
 
         A vendor leaves one out, or puts another function in its place, where a device needs that.
 
         Args:
             device: The device that the build was chosen for, or None where none is visible.
         """
-        return {"prepare": self.prepare, "before_import": self.before_import, "after_import": self.after_import}
-
-    def prepare(self, variant_dir: Path) -> None:
-        """Compile or convert a build, once after its download.
-
-        What it makes belongs in `kernels.loader.stages.prepared_dir(self, variant_dir)`, never in the build's own
-        folder.
-
-        Args:
-            variant_dir: The build's folder, to be read only.
-        """
+        return {"before_import": self.before_import, "after_import": self.after_import}
 
     def before_import(self, variant_dir: Path, metadata: Metadata) -> None:
         """Called before a build's module is imported; an error stops the import.

@@ -19,7 +19,7 @@ from kernels.cache.in_use import in_use
 from kernels.errors import HubUnavailable, KernelsError
 from kernels.loader.load import is_loaded, load_variant
 from kernels.loader.registry import FilesGone
-from kernels.loader.stages import prepare_build, stages_of
+from kernels.loader.stages import stages_of
 from kernels.models.requirement import RepoInfo, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.operations.install_check import ExpectedContent, check_build
@@ -56,7 +56,6 @@ __all__ = [
     "load",
     "load_all",
     "load_requested",
-    "prepare",
     "target_of",
 ]
 
@@ -256,12 +255,6 @@ def fetch_build(planned: Planned, there: Path | None = None) -> Installed:
     return Installed(planned, path)
 
 
-def prepare(installed: Iterable[Installed]) -> None:
-    """Let the backends that builds were chosen for prepare them, once, before the first is loaded."""
-    for each in installed:
-        prepare_build(backends.known(each.planned.backend), each.path, each.planned.device)
-
-
 def load(installed: Sequence[Installed]) -> Loaded:
     """Load a plan that is on disk, the kernel after those it depends on; what was cleared away is fetched again."""
     for tries_left in reversed(range(_CLEARED_TRIES)):
@@ -284,7 +277,6 @@ def load(installed: Sequence[Installed]) -> Loaded:
 
 
 def _load(installed: Sequence[Installed]) -> Loaded:
-    prepare(installed)
     modules: dict[SnapshotKey, ModuleType] = {}
     for each in installed:
         planned, snapshot = each.planned, each.planned.snapshot
