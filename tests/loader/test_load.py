@@ -427,7 +427,6 @@ def test_a_failed_import_leaves_no_trace_and_keeps_the_kernels_error(
         ("Bad()", "def __str__(self): raise ValueError", r"Bad, whose message raised ValueError"),
         ("Bad()", "def __str__(self): raise SystemExit(3)", r"Bad, whose message raised SystemExit"),
         ("Bad()", "def __str__(self): return 5", r"Bad, whose message raised TypeError"),
-        ("Bad('no')", "def __setattr__(self, name, value): raise SystemExit", r"Bad: no"),
         ("Bad('no')", "def add_note(self, note): raise SystemExit", r"Bad: no"),
         ("Bad('no')", "__notes__ = 5", r"Bad: no"),
         ("SystemExit(Bad())", "def __repr__(self): raise ValueError", "a Bad, whose repr raised"),
@@ -439,8 +438,7 @@ def test_an_error_that_cannot_say_what_it_is_is_logged(
     folder = write(tmp_path, init=f"class Bad(Exception):\n    {method}\nraise {raised}")
     with logged(logging.INFO) as records, pytest.raises(Exception) as caught:  # noqa: PT011
         load_variant(folder, metadata(kernel_id))
-    refused = "Exit(" in raised or "__notes__" in method or "__setattr__" in method
-    assert type(caught.value).__name__ == ("KernelImportError" if refused else "Bad")
+    assert type(caught.value).__name__ == ("KernelImportError" if "Exit(" in raised else "Bad")
     assert any(re.search(says, record.getMessage()) for record in records)
 
 
@@ -458,9 +456,8 @@ def test_a_note_names_the_kernel_whatever_runs_it(tmp_path: Path, kernel_id: str
 
 @pytest.mark.skipif(sys.version_info >= (3, 11), reason="a traceback shows notes")
 def test_where_a_traceback_shows_no_notes_the_note_is_logged(tmp_path: Path, kernel_id: str) -> None:
-    with warned(r"cannot be imported \(__init__\.py, line 1\)"), pytest.raises(ZeroDivisionError) as caught:
+    with warned(r"cannot be imported \(__init__\.py, line 1\)"), pytest.raises(ZeroDivisionError):
         load_variant(write(tmp_path, init="1 / 0"), metadata(kernel_id))
-    assert len(caught.value.__notes__) == 1
 
 
 @pytest.mark.parametrize("name", ["torch", "triton"])

@@ -1,8 +1,8 @@
 """How Python imports a kernel: under its own name, from its own listed files, all or nothing.
 
 A finder at the start of `sys.meta_path` finds only modules of kernels, and only the files that a variant's snapshot
-lists, whatever files are next to them. A file that was pruned from the cache is downloaded again. With Python's lock
-for each module, two threads that load one kernel get the same module. Bytecode is neither read nor written.
+lists, whatever files are next to them. With Python's lock for each module, two threads that load one kernel get the
+same module. Bytecode is neither read nor written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
@@ -29,8 +29,6 @@ from kernels.errors import KernelImportError
 from kernels.loader import registry
 from kernels.loader.dll_folders import dll_folders
 from kernels.loader.registry import (
-    FilesGone,
-    ImportRefused,
     KernelLoader,
     KernelPackage,
     LoadedKernel,
@@ -92,7 +90,6 @@ def _find(package: KernelPackage, fullname: str, folder: str) -> ModuleSpec | No
             for suffix in suffixes:
                 if f"{listed}{end}{suffix}" in package.files:
                     path = f"{place}{end.replace('/', os.sep)}{suffix}"
-                    package.ensure(path)
                     return importlib.util.spec_from_file_location(
                         fullname, path, loader=loader(fullname, path), submodule_search_locations=locations
                     )
@@ -105,16 +102,6 @@ def _find(package: KernelPackage, fullname: str, folder: str) -> ModuleSpec | No
 
 class _SourceLoader(SourceFileLoader):
     """Compiles source each time: no digest covers a `__pycache__`, and the cache is huggingface_hub's to write."""
-
-    def get_data(self, path: str) -> bytes:
-        try:
-            return super().get_data(path)
-        except FileNotFoundError:
-            package = packages.get(self.name.partition(".")[0])
-            if package is None or not package.lists(path):
-                raise
-            package.ensure(path)
-            return super().get_data(path)
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -131,17 +118,14 @@ class _PackageLoader(_SourceLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         package = packages[module.__name__]
-        package.gone = False
         with dll_folders(package), all_or_nothing(package):
             _call(package, "before_import", package.path, package.metadata)
             super().exec_module(module)
             if sys.modules.get(package.name) is not module:
-                raise ImportRefused(
+                raise KernelImportError(
                     f"Cannot import the {package}. It removed or replaced itself in `sys.modules[{package.name!r}]`.",
                     name=package.name,
                 )
-            if package.gone:  # its own code may have caught the error
-                raise FilesGone(f"The cache was pruned while the {package} was imported.", name=package.name)
             _call(package, "after_import", module, package.path, package.metadata)
         with registry.mutex:
             loaded_kernels.setdefault(package.key, LoadedKernel(package.metadata, module, package.repo_info))
@@ -159,11 +143,11 @@ class _NativeLoader(ExtensionFileLoader):
         if spec.name.rpartition(".")[2] == namespace:  # the library that registers `torch.ops.<id>`
             owner = take_namespace(namespace, self.path)
             if owner != os.path.realpath(self.path):
-                raise ImportRefused(
+                raise KernelImportError(
                     f"The {package} registers the Torch namespace {namespace!r}, which {owner} has registered already: "
-                    "Torch allows that once in a process. Use that kernel, or load this one in another process."
+                    "Torch allows that once in a process. Use that kernel, or load this one in another process.",
+                    name=package.name,
                 )
-        package.ensure(self.path)
         with dll_folders(package):  # a kernel can import it later than the rest
             return super().create_module(spec)
 
@@ -207,7 +191,7 @@ def all_or_nothing(package: KernelPackage) -> Iterator[None]:
     """Run a kernel's code: it may call `get_kernel_dep`, and its modules are removed if it fails.
 
     Raises:
-        KernelImportError: It called `sys.exit`, or raised what `except Exception` does not catch or what takes no note.
+        KernelImportError: It called `sys.exit`, or raised what `except Exception` does not catch.
         Exception: Its own error, with a note that names the kernel and the line.
     """
     before = _modules_of(package)
@@ -219,14 +203,17 @@ def all_or_nothing(package: KernelPackage) -> Iterator[None]:
     except BaseException as error:  # also `sys.exit`: a failed import leaves no trace
         for name in _modules_of(package) - before:
             sys.modules.pop(name, None)
-        if isinstance(error, (ImportRefused, GeneratorExit)):
+        ours = isinstance(error, KernelImportError) and error.name == package.name
+        if ours or isinstance(error, GeneratorExit):
             raise
-        reason = f"{_reason(error)}{_place(package, error)}"
-        _log.info("Cannot import the %s: %s", package, reason)
-        note = f"The {package} cannot be imported{_place(package, error)}.{_hint(error)}"
-        if isinstance(error, (Exception, KeyboardInterrupt)) and _add_note(error, note):
-            raise
-        raise KernelImportError(f"Cannot import the {package}: {reason}", name=package.name) from error
+        place, reason = _place(package, error), _reason(error)
+        _log.info("Cannot import the %s: %s%s", package, reason, place)
+        if not isinstance(error, (Exception, KeyboardInterrupt)):
+            raise KernelImportError(f"Cannot import the {package}: {reason}{place}", name=package.name) from error
+        missing = error.name if type(error) is ModuleNotFoundError else None
+        hint = f" It needs {missing}: pip install {missing}" if missing in _NEEDED else ""
+        _add_note(error, f"The {package} cannot be imported{place}.{hint}")
+        raise
     finally:
         with registry.mutex:
             package.importing -= 1
@@ -246,40 +233,22 @@ def _reason(error: BaseException) -> str:
     return format_error(error, _MAX_MESSAGE)
 
 
-def _hint(error: BaseException) -> str:
-    # A kernel's own error class may run any code for its `name`.
-    missing = error.name if type(error) is ModuleNotFoundError and isinstance(error.name, str) else None
-    return f" It needs {missing}: pip install {missing}" if missing in _NEEDED else ""
-
-
-def _add_note(error: BaseException, note: str) -> bool:
-    """Add a note that a traceback shows; Python 3.10 shows none, so there it is logged. False if it cannot be added."""
-    note = clean(note)
-    try:
-        if sys.version_info >= (3, 11):
-            BaseException.add_note(error, note)  # not a method of its own class
-        else:
-            error.__notes__ = [*getattr(error, "__notes__", ()), note]
-            _log.warning("%s", note)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException:  # noqa: BLE001 - its class may refuse attributes, and even call `sys.exit`
-        return False
-    return True
+def _add_note(error: BaseException, note: str) -> None:
+    """Add a note that a traceback shows; Python 3.10 shows none, so there it is logged."""
+    if sys.version_info < (3, 11):
+        _log.warning("%s", clean(note))
+        return
+    with suppress(Exception):  # the kernel's own class may refuse it
+        BaseException.add_note(error, clean(note))
 
 
 def _place(package: KernelPackage, error: BaseException) -> str:
     """The innermost line of the kernel's own Python code."""
-    tops = {os.path.join(top, "") for top in (str(package.path), package.key)}
     lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     if type(error) in SYNTAX_ERRORS and isinstance(error.filename, str):  # type: ignore[attr-defined]
         lines.append((error.filename, error.lineno or 1))  # type: ignore[attr-defined]
-    found = ""
-    for name, line in lines:
-        top = next((top for top in tops if name.startswith(top)), None)
-        if top is not None:
-            found = f" ({name.removeprefix(top)}, line {line})"
-    return found
+    own = [(inside, line) for name, line in lines if (inside := package.relative(name)) is not None]
+    return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
 
 
 def _modules_of(package: KernelPackage) -> set[str]:
@@ -295,6 +264,6 @@ def _call(package: KernelPackage, stage: str, *args: object) -> None:
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
-        raise ImportRefused(
+        raise KernelImportError(
             f"Cannot import the {package}: {_reason(error)}{_place(package, error)}", name=package.name
         ) from error

@@ -17,7 +17,6 @@ from kernels.cache.links import real_path
 from kernels.errors import DependencyOutsideLoad, InvalidRepository, NoModule
 from kernels.loader.import_system import all_or_nothing, install_finder
 from kernels.loader.registry import (
-    FilesGone,
     KernelPackage,
     LoadedKernel,
     LoadedKernelList,
@@ -53,7 +52,6 @@ def load_variant(
     stages: Mapping[str, Callable[..., object]] = MappingProxyType({}),
     root: os.PathLike[str] | str | None = None,
     files: Collection[str] | None = None,
-    fetch: Callable[[], object] | None = None,
 ) -> ModuleType:
     """Import a variant as a module, once.
 
@@ -70,8 +68,6 @@ def load_variant(
             a local path.
         files: The variant's listed files, POSIX paths relative to it: no other file is imported by name. None for a
             local path, where all files are.
-        fetch: Downloads the variant's files again. It is called if a listed file is missing, also when the kernel
-            imports it later.
 
     Returns:
         The module. The same path gives the same module in every thread; a kernel that is being imported further up in
@@ -83,7 +79,6 @@ def load_variant(
         NoModule: The variant has no module (a `FileNotFoundError`).
         Exception: Whatever the kernel's own code raises, with a note that names the kernel. Nothing of it stays loaded.
         InvalidRepository: A symbolic link leaves `root`.
-        FilesGone: A listed file is missing, and `fetch` did not restore it (a `KernelImportError`).
 
     Example:
         >>> import tempfile
@@ -102,10 +97,9 @@ def load_variant(
     if root is not None:
         check_contained(folder, root)
     install_finder()
-    package = KernelPackage(
-        metadata.id, folder, init, metadata, deps, repo_info, stages, listed, fetch, commit, key=key
+    package = enter(
+        KernelPackage(metadata.id, folder, init, metadata, deps, repo_info, stages, listed, commit, key=key)
     )
-    package = enter(package)
     try:
         return _import(package)
     finally:
@@ -290,12 +284,7 @@ def _init_file(folder: Path, metadata: Metadata, files: frozenset[str] | None) -
     # Older builds hold the package in a folder of its own.
     candidates = (folder / "__init__.py", folder / metadata.name.python_name / "__init__.py")
     for candidate in candidates:
-        if files is None:
-            if candidate.is_file():
-                return candidate
-        elif candidate.relative_to(folder).as_posix() in files:
-            if not candidate.is_file():
-                raise FilesGone(f"{candidate} of kernel {metadata.name!r} is missing. Get the kernel again.")
+        if candidate.is_file() if files is None else candidate.relative_to(folder).as_posix() in files:
             return candidate
     raise NoModule(
         f"Kernel {metadata.name!r} has no module: neither {candidates[0]} nor {candidates[1]} exists. "

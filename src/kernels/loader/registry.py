@@ -14,18 +14,16 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
 import msgspec
 
-from kernels.errors import KernelImportError, KernelsError
+from kernels.errors import KernelImportError
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import RepoInfo
 from kernels.support.html_table import TableList
 
 __all__ = [
-    "FilesGone",
-    "ImportRefused",
     "KernelLoader",
     "KernelPackage",
     "LoadedKernel",
@@ -38,9 +36,6 @@ __all__ = [
     "packages",
     "take_namespace",
 ]
-
-
-_Error = TypeVar("_Error", bound=KernelImportError)
 
 
 @dataclass(frozen=True)
@@ -80,26 +75,6 @@ class LoadedKernelList(TableList[LoadedKernel]):
         return (item.metadata.name, repository, revision, variant, item.module.__name__)
 
 
-def _shown_as_public(cls: type[_Error]) -> type[_Error]:
-    """An error with the name of its public class, which tracebacks show."""
-    for name in ("__module__", "__name__", "__qualname__"):
-        setattr(cls, name, getattr(KernelImportError, name))
-    return cls
-
-
-@_shown_as_public
-class ImportRefused(KernelImportError):
-    """An error of this package about an import; pickled it is a plain `KernelImportError`."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (KernelImportError, *tuple(super().__reduce__())[1:])
-
-
-@_shown_as_public
-class FilesGone(ImportRefused):
-    """A file that the snapshot lists is no longer on disk."""
-
-
 class KernelLoader(ABC):  # noqa: B024
     """Marks the loaders of kernels' modules."""
 
@@ -115,9 +90,7 @@ class KernelPackage(msgspec.Struct, eq=False):
     repo_info: RepoInfo | None
     stages: Mapping[str, Callable[..., object]]
     files: frozenset[str] | None = None  # the listed files, relative to `path`; None: all files
-    fetch: Callable[[], object] | None = None  # downloads missing files again
     commit: str | None = None  # for messages
-    gone: bool = False  # whether a file was missing and could not be downloaded
     users: int = 1  # calls of `load_variant` in progress
     importing: int = 0  # imports of its code in progress
     key: str = ""  # the variant's real path, looked up once
@@ -146,26 +119,6 @@ class KernelPackage(msgspec.Struct, eq=False):
     def lists(self, path: str) -> bool:
         """Whether a file is one of the variant's own, not one that was put beside them."""
         return self.files is None or self.relative(path) in self.files
-
-    def ensure(self, path: str) -> None:
-        """Make sure that a listed file is on disk; the cache may have been pruned since the download.
-
-        Raises:
-            FilesGone: It cannot be downloaded again.
-        """
-        if self.files is None or not self.lists(path) or os.path.isfile(path):
-            return
-        why = "Get the kernel again."
-        try:
-            if self.fetch is not None:
-                self.fetch()
-        except (KernelsError, OSError) as error:
-            why = f"It cannot be downloaded again: {error}"
-        if not os.path.isfile(path):
-            self.gone = True
-            raise FilesGone(
-                f"{path} of the {self} is missing: the cache was pruned since it was downloaded. {why}", name=self.name
-            )
 
 
 # Guards the tables below. It is never held while code of a kernel, or another finder, runs. Read it from this module:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -18,10 +16,9 @@ from kernels import backends
 from kernels.cache.in_use import in_use
 from kernels.errors import HubUnavailable, KernelsError
 from kernels.loader.load import is_loaded, load_variant
-from kernels.loader.registry import FilesGone
 from kernels.loader.stages import stages_of
 from kernels.models.requirement import RepoInfo, Requirement
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
+from kernels.models.snapshot import BUILD_FOLDER, Snapshot
 from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.kernel_request import KernelRequest
 from kernels.operations.open_sources import open_sources
@@ -61,10 +58,6 @@ __all__ = [
 
 _log = logger(__name__)
 
-#: How often a build is fetched again that another process deleted before it was loaded, in the moment between the fetch
-#: and the load.
-_CLEARED_TRIES = 10
-
 #: Kernels that are planned and fetched at once; each fetches its own files side by side as well.
 AT_ONCE = 8
 
@@ -74,6 +67,11 @@ class Installed(msgspec.Struct, frozen=True):
 
     planned: Planned
     path: Path
+
+    @property
+    def build(self) -> tuple[Snapshot, str]:
+        """What its source calls it."""
+        return self.planned.snapshot, self.planned.variant
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -93,8 +91,8 @@ def load_requested(request: KernelRequest, source: PathSource | None = None) -> 
     Raises:
         KernelsError: As for `get_kernel`.
     """
-    context = context_for(request)
-    return load(install(context, request.requirement, source))
+    with ExitStack() as held:
+        return load(install(context_for(request), request.requirement, source, held))
 
 
 def load_all(requests: Sequence[KernelRequest]) -> list[Loaded | Exception]:
@@ -111,16 +109,17 @@ def load_all(requests: Sequence[KernelRequest]) -> list[Loaded | Exception]:
     def get(request: KernelRequest) -> Sequence[Installed] | Exception:
         try:
             request = request.with_changes(lock=request.lock or active_lock(by))
-            return install(context_for(request), request.requirement)
+            return install(context_for(request), request.requirement, held=held)
         except (KernelsError, OSError, ValueError, TypeError) as error:
             return error
 
     results: list[Loaded | Exception] = []
-    for got in side_by_side(get, requests, at_once=AT_ONCE, name="get"):
-        try:
-            results.append(got if isinstance(got, Exception) else load(got))
-        except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
-            results.append(error)
+    with ExitStack() as held:
+        for got in side_by_side(get, requests, at_once=AT_ONCE, name="get"):
+            try:
+                results.append(got if isinstance(got, Exception) else load(got))
+            except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
+                results.append(error)
     return results
 
 
@@ -182,13 +181,19 @@ def context_for(
     )
 
 
-def install(context: ResolveContext, requirement: Requirement, source: PathSource | None = None) -> list[Installed]:
+def install(
+    context: ResolveContext,
+    requirement: Requirement,
+    source: PathSource | None = None,
+    held: ExitStack | None = None,
+) -> list[Installed]:
     """A kernel and each one it depends on, chosen and put on disk; the kernel itself is the last.
 
     Args:
         context: What the call resolves with.
         requirement: The kernel.
         source: The folder it is in, for a local kernel.
+        held: Keeps the builds from being pruned until it is closed.
 
     Raises:
         KernelsError: As for `get_kernel`.
@@ -200,14 +205,18 @@ def install(context: ResolveContext, requirement: Requirement, source: PathSourc
             tree = plan_tree(context, requirement, source)
             # Fetch and check: `fetch_build` for each, side by side.
             try:
-                return fetch(tree)
+                return fetch(tree, held)
             except NotDelivered as failed:
                 # What one source lists and cannot give is planned again without it.
                 context = without_undelivered(context, tree, failed)
 
 
-def fetch(tree: PlanTree) -> list[Installed]:
+def fetch(tree: PlanTree, held: ExitStack | None = None) -> list[Installed]:
     """Every build of a plan on disk, in the plan's order.
+
+    Args:
+        tree: The plan.
+        held: Keeps the builds from being pruned until it is closed.
 
     Raises:
         NotDelivered: A source does not give a build that it lists, and there is another source to ask.
@@ -215,7 +224,7 @@ def fetch(tree: PlanTree) -> list[Installed]:
 
     def deliver(planned: Planned, there: Path | None = None) -> Installed:
         try:
-            return fetch_build(planned, there)
+            return fetch_build(planned, there, held)
         except HubUnavailable as error:
             if not may_be_elsewhere(planned, error):
                 raise with_passed(error, planned.found.passed) from error
@@ -230,50 +239,47 @@ def fetch(tree: PlanTree) -> list[Installed]:
     return side_by_side(deliver, tree.builds, at_once=AT_ONCE, name="fetch")
 
 
-def fetch_build(planned: Planned, there: Path | None = None) -> Installed:
+def fetch_build(planned: Planned, there: Path | None = None, held: ExitStack | None = None) -> Installed:
     """One build of a plan on disk, with the content that its source lists and its metadata's digest names.
 
     Args:
         planned: The build.
         there: Its folder, if it was found complete just now.
+        held: Keeps the build from being pruned until it is closed.
     """
     source, snapshot, variant = planned.source, planned.snapshot, planned.variant
     expected = ExpectedContent(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
-    for tries_left in reversed(range(_CLEARED_TRIES)):
-        path = there or source.fetch(snapshot, variant)
-        there = None
-        with in_use(path) as stays:
+    # Another process may prune the build between the download and the lock: it is downloaded again, once.
+    for again in (False, True):
+        path = source.fetch(snapshot, variant) if there is None or again else there
+        with ExitStack() as lock:
+            stays = lock.enter_context(in_use(path))
             try:
                 check_build(source, snapshot, variant, path, expected)
             except KernelsError:
-                # A build that another process deletes while it is checked is no mismatch.
-                if not tries_left or source.is_local(snapshot, variant):
+                if again or source.is_local(snapshot, variant):
                     raise
                 continue
-        if stays:
-            break
+            if stays or again:
+                if held is not None:
+                    held.enter_context(lock.pop_all())
+                break
     return Installed(planned, path)
 
 
 def load(installed: Sequence[Installed]) -> Loaded:
-    """Load a plan that is on disk, the kernel after those it depends on; what was cleared away is fetched again."""
-    for tries_left in reversed(range(_CLEARED_TRIES)):
-        with ExitStack() as held:
-            # Of a kernel that is loaded no file is needed.
-            needed = [each for each in installed if not is_loaded(each.path)]
-            cleared = [each for each in needed if not held.enter_context(in_use(each.path))]
-            before = {each.path: _identity(each.path) for each in needed}
-            if not cleared or not tries_left:
-                try:
-                    return _load(installed)
-                except Exception as error:
-                    cleared = [each for each in needed if _was_cleared(each, before[each.path], error)]
-                    if not cleared or not tries_left:
-                        raise
-        # Not while the locks are held: the process that deletes it would be waited for.
-        for each in cleared:
-            fetch_build(each.planned)
-    raise AssertionError
+    """Load a plan that is on disk, the kernel after those it depends on; what was removed since is fetched again."""
+    try:
+        return _load(installed)
+    except Exception:
+        # Somebody removed the files by hand, or there is no `flock`.
+        removed = [each for each in installed if not each.planned.source.is_local(*each.build)]
+        if not removed:
+            raise
+    with ExitStack() as held:
+        for each in removed:
+            fetch_build(each.planned, held=held)
+        return _load(installed)
 
 
 def _load(installed: Sequence[Installed]) -> Loaded:
@@ -292,7 +298,6 @@ def _load(installed: Sequence[Installed]) -> Loaded:
             stages=stages_of(backends.known(planned.backend), planned.device),
             root=planned.source.link_boundary(snapshot),
             files=None if own else [file.path.removeprefix(prefix) for file in snapshot.builds[planned.variant]],
-            fetch=None if own else partial(fetch_build, planned),
         )
         _log.log(
             logging.DEBUG if known else logging.INFO,
@@ -320,28 +325,3 @@ def _revision(planned: Planned) -> str:
     """The revision that was asked for; the commit where a version or a lock chose it."""
     found = planned.found
     return found.snapshot.commit if found.lock is not None else found.asked.revision or found.snapshot.commit
-
-
-def _identity(folder: Path) -> tuple[int, ...] | None:
-    """The state of a build's metadata link, which changes when the build is fetched again."""
-    try:
-        facts = os.lstat(folder / METADATA_FILE)
-    except OSError:
-        return None
-    return facts.st_dev, facts.st_ino, facts.st_ctime_ns
-
-
-def _was_cleared(installed: Installed, before: tuple[int, ...] | None, error: BaseException) -> bool:
-    """Whether a build's files were removed while it was loaded, whether or not they are there again."""
-    planned, path = installed.planned, installed.path
-    if planned.source.user_owned:
-        return False
-    if not planned.source.is_local(planned.snapshot, planned.variant) or _identity(path) != before:
-        return True
-    listed = {os.path.join(path, *file.path.split("/")[2:]) for file in planned.snapshot.builds[planned.variant]}
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, FilesGone) or (isinstance(cause, FileNotFoundError) and cause.filename in listed):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False
