@@ -36,7 +36,7 @@ def repository(tmp_path: Path) -> RepoStore:
 @pytest.mark.parametrize("large", [False, True])
 def test_a_placed_file_is_a_link_to_a_content_named_by_its_hash(repository: RepoStore, large: bool) -> None:
     file = described("build/torch-cpu/a.py", b"a = 1\n", large=large)
-    repository.place(COMMIT, file, b"a = 1\n")
+    repository.writer(COMMIT).put(b"a = 1\n", file)
     path = repository.snapshot(COMMIT) / file.path
     assert path.read_bytes() == b"a = 1\n"
     assert os.readlink(path) == f"../../../../blobs/{file.blob}"
@@ -50,27 +50,27 @@ def test_a_file_of_another_size_or_content_is_not_the_one_listed(repository: Rep
     file = described("a.py", b"a = 1\n")
     assert not repository.has(COMMIT, file)
     assert repository.read(COMMIT, file) is None
-    repository.place(COMMIT, file, b"a = 1\n")
+    repository.writer(COMMIT).put(b"a = 1\n", file)
     blob = repository.folder / "blobs" / file.blob
     blob.write_bytes(b"a = 2\n")
     assert changed_files(repository.snapshot(COMMIT), [file]) == [file]
     assert repository.read(COMMIT, file) is None
     blob.write_bytes(b"a = 1")
     assert repository.missing(COMMIT, [file]) == [file]
-    repository.discard(COMMIT, file)
+    repository.writer(COMMIT).remove(file)
     assert not blob.exists()
-    repository.discard(COMMIT, file)
+    repository.writer(COMMIT).remove(file)
 
 
 def test_a_content_that_another_commit_brought_is_adopted(repository: RepoStore) -> None:
     file = described("a.py", b"a = 1\n")
     other = "d" * 40
-    assert not repository.adopt(other, file)
-    repository.place(COMMIT, file, b"a = 1\n")
-    assert repository.adopt(other, file)
+    assert not repository.writer(other).reuse(file)
+    repository.writer(COMMIT).put(b"a = 1\n", file)
+    assert repository.writer(other).reuse(file)
     assert repository.has(other, file)
     (repository.folder / "blobs" / file.blob).write_bytes(b"a = 9\n")
-    assert not repository.adopt("e" * 40, file)
+    assert not repository.writer("e" * 40).reuse(file)
 
 
 def test_where_there_are_no_links_files_are_copied(repository: RepoStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_where_there_are_no_links_files_are_copied(repository: RepoStore, monkey
 
     monkeypatch.setattr(os, "symlink", refuse)
     file = described("a.py", b"a = 1\n")
-    repository.place(COMMIT, file, b"a = 1\n")
+    repository.writer(COMMIT).put(b"a = 1\n", file)
     assert not (repository.snapshot(COMMIT) / "a.py").is_symlink()
     assert repository.has(COMMIT, file)
 
@@ -154,7 +154,7 @@ def test_commits_are_listed_the_newest_first(repository: RepoStore) -> None:
 def test_a_listing_of_what_is_here_knows_contents_by_their_names(repository: RepoStore) -> None:
     files = [described("a.py", b"1"), described("build/b.so", b"22", large=True)]
     for file, content in zip(files, (b"1", b"22"), strict=True):
-        repository.place(COMMIT, file, content)
+        repository.writer(COMMIT).put(content, file)
     (repository.snapshot(COMMIT) / "c.py").write_text("333")
     listed = {file.path: file for file in repository.listing(COMMIT)}
     assert listed["a.py"].blob == files[0].blob
@@ -166,7 +166,7 @@ def test_contents_that_huggingface_hub_shares_between_repositories_are_inside(
     repository: RepoStore, tmp_path: Path
 ) -> None:
     file = described("a.py", b"a = 1\n")
-    repository.place(COMMIT, file, b"a = 1\n")
+    repository.writer(COMMIT).put(b"a = 1\n", file)
     blob = repository.folder / "blobs" / file.blob
     shared = tmp_path / "cache" / "blobs" / file.blob
     shared.parent.mkdir()

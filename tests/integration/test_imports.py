@@ -17,7 +17,7 @@ from kernels import install_kernel
 RARE = frozenset(
     {
         *("configparser", "filecmp", "filelock", "html", "huggingface_hub.utils._auth", "tomllib", "tomli", "yaml"),
-        *("kernels.cache.partial_file", "kernels.cache.placing", "kernels.cache.unpacking"),
+        "kernels.cache.writing",
         *("kernels.mirror", "kernels.models.kernel_status", "kernels.models.lockfile", "kernels.models.mirror"),
         *("kernels.models.mirror_checks", "kernels.models.mirror_document", "kernels.models.pyproject"),
         *("kernels.resolver.content_hash", "kernels.resolver.likely_repository", "kernels.resolver.no_suitable_build"),

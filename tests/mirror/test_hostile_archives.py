@@ -310,7 +310,7 @@ def test_what_is_in_a_listed_file_is_only_content(tmp_path: Path, honest: Honest
         (tmp_path / "build" / path).write_bytes(content)
     build = MirrorBuild(files, pack(tmp_path / "build", files, tmp_path / "archive"))
     repository = RepoStore(tmp_path / "cache", "kernel", "org/relu")
-    with repository.unpacking(COMMIT, [file.listed("build/cpu/") for file in files], "build/cpu/") as sink:
+    with repository.writer(COMMIT).unpacking([file.listed("build/cpu/") for file in files], "build/cpu/") as sink:
         unpack([(tmp_path / "archive").read_bytes()], build, sink, WHERE)
     for path, content in inner.items():
         assert (repository.snapshot(COMMIT) / "build/cpu" / path).read_bytes() == content
@@ -326,7 +326,7 @@ def refused(build: MirrorBuild, data: bytes, root: Path, error: type[Exception])
     repository = RepoStore(root / "cache", "kernel", "org/relu")
     with (
         pytest.raises(error) as raised,
-        repository.unpacking(COMMIT, [file.listed("build/cpu/") for file in build.files], "build/cpu/") as sink,
+        repository.writer(COMMIT).unpacking([file.listed("build/cpu/") for file in build.files], "build/cpu/") as sink,
     ):
         unpack(in_chunks(data), build, sink, WHERE)
     assert type(raised.value) is error

@@ -12,6 +12,7 @@ import pytest
 from hub import TestHub
 
 from kernels import get_kernel, get_kernel_variants, settings
+from kernels.cache import writing
 from kernels.cache.inventory import scan_cache
 from kernels.cache.prune import plan_prune, prune
 from kernels.cache.repo_store import RepoStore
@@ -49,9 +50,10 @@ def folders(commit: str) -> list[str]:
 
 
 def receive(store: RepoStore) -> None:
-    with store.part(FILE, lambda size: None) as part:
+    writer = store.writer(COMMIT)
+    with writer.part(FILE) as part:
         part.append(b"a=1")
-        store.keep(COMMIT, part)
+        writer.keep(part, FILE)
 
 
 @pytest.mark.parametrize("number", range(6))
@@ -75,9 +77,9 @@ def test_nothing_is_placed_adopted_kept_or_discarded_through_a_link(tmp_path: Pa
     store = RepoStore(cache, "kernel", "acme/relu")
     planted(store.folder / folders(COMMIT)[number], victim)
     with pytest.raises(InvalidRepository):
-        store.place(COMMIT, FILE, b"a=1")
+        store.writer(COMMIT).put(b"a=1", FILE)
     with pytest.raises(InvalidRepository):
-        store.discard(COMMIT, FILE)
+        store.writer(COMMIT).remove(FILE)
     with pytest.raises(InvalidRepository):
         receive(store)
 
@@ -90,16 +92,16 @@ def test_a_temporary_file_that_is_swapped_for_a_link_is_not_opened_again(
     blobs = store.folder / "blobs"
     blobs.mkdir(parents=True)
     (blobs / f"{file.blob}.incomplete").write_bytes(b"x" * 1_500_000)
-    copy = RepoStore._copy
+    copy = writing._copy
 
-    def copy_and_swap(self: RepoStore, *args: object) -> None:
-        copy(self, *args)  # type: ignore[arg-type]
+    def copy_and_swap(left: Path, part: writing.Part) -> None:
+        copy(left, part)
         for path in blobs.glob(f"{file.blob}.*.incomplete"):
             path.unlink()
             path.symlink_to(victim / "__init__.py")
 
-    monkeypatch.setattr(RepoStore, "_copy", copy_and_swap)
-    with store.part(file, lambda size: None) as part:
+    monkeypatch.setattr(writing, "_copy", copy_and_swap)
+    with store.writer(COMMIT).part(file) as part:
         assert part.offset == 1_500_000
         assert part.append(b"y" * 500_000)
         part.restart()
@@ -124,7 +126,7 @@ def test_nothing_is_swept_through_a_link(tmp_path: Path, linked: str) -> None:
 def test_a_folder_that_becomes_a_link_after_the_look_is_not_cleared(tmp_path: Path, linked: str) -> None:
     cache = tmp_path / "cache"
     store = RepoStore(cache, "kernel", "acme/relu")
-    store.place(COMMIT, FILE, b"a=1")
+    store.writer(COMMIT).put(b"a=1", FILE)
     old = [store.folder / "blobs" / "a.incomplete", cache / ".locks" / store.folder.name / "a.lock"]
     for path in old:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +169,7 @@ def test_a_cache_may_be_a_link_itself_and_share_its_contents(tmp_path: Path) -> 
     store = RepoStore(cache, "kernel", "acme/relu")
     planted(store.folder / "blobs", cache / "blobs")
     file = RepoFile(FILE.path, 3)
-    store.place(COMMIT, file, b"a=1")
+    store.writer(COMMIT).put(b"a=1", file)
     store.check_links(COMMIT, [file])
     assert store.has(COMMIT, file)
     with exclusively(store.lock("work")):

@@ -116,14 +116,14 @@ def test_without_an_address_of_xet_the_hub_gives_the_file(hub: TestHub, store: C
 def test_a_full_disk_is_the_disks_fault(
     hub: TestHub, store: Callable[..., None], isolated_env: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernels.cache.partial_file import PartialFile
+    from kernels.cache.writing import Part
 
     store()
 
-    def full(part: PartialFile, chunk: bytes) -> bool:
+    def full(part: Part, chunk: bytes) -> bool:
         raise StoreError("no room")
 
-    monkeypatch.setattr(PartialFile, "append", full)
+    monkeypatch.setattr(Part, "append", full)
     with pytest.raises(StoreError, match="no room"):
         installed()
     assert hub.count("/resolve/.*data.bin") == 0

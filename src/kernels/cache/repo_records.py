@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
-from kernels.errors import InvalidRepository
+from kernels.errors import InvalidRepository, StoreError
 from kernels.models.cache_places import endpoint_key, mirror_record, repository_folder
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import Heads, RepoFile
@@ -97,6 +97,8 @@ def cache_errors(path: Path) -> Iterator[None]:
     """Turn the errors of writing a path of the cache into those of this package."""
     try:
         yield
+    except StoreError:  # an OSError, too
+        raise
     except LinkedFolder as error:
         raise InvalidRepository(f"{error.strerror}; missing files are downloaded again.") from error
     except OSError as error:

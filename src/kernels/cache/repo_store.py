@@ -26,27 +26,21 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels.cache.links import real_path
 from kernels.cache.repo_records import RepoRecords, cache_errors
 from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
-from kernels.support.concurrency import check_cancelled
-from kernels.support.files import has_room, open_regular, read_bounded
+from kernels.support.files import has_room, read_bounded
 from kernels.support.process_lock import WorkLock, lock_at
-from kernels.support.real_folders import check_folders, make_folders
+from kernels.support.real_folders import check_folders, real_path
 
 if TYPE_CHECKING:
-    from io import FileIO
-
-    from kernels.cache.partial_file import PartialFile
-    from kernels.cache.placing import Placing
-    from kernels.cache.unpacking import UnpackedFiles
+    from kernels.cache.writing import Writer
 
 __all__ = ["CLEARING", "RepoStore"]
 
@@ -55,9 +49,6 @@ _STALE_SECONDS = 24 * 3600.0
 
 #: The lock of a repository under which contents are removed that no snapshot needs.
 CLEARING = "clearing"
-
-#: Less than this of a partial file is not kept: downloading it again costs no more.
-_WORTH_KEEPING = 1024 * 1024
 
 
 class RepoStore(RepoRecords):
@@ -137,21 +128,11 @@ class RepoStore(RepoRecords):
         except OSError:
             return False
 
-    def place(self, commit: str, file: RepoFile, content: bytes) -> None:
-        """Put a file's checked content into the snapshot.
+    def writer(self, commit: str) -> Writer:
+        """What puts contents into the snapshot of a commit."""
+        from kernels.cache.writing import Writer
 
-        Raises:
-            StoreError: The cache cannot be written.
-            InvalidRepository: A folder of the cache is a link.
-        """
-        with self.placing(commit) as placing:
-            placing.put(content, file)
-
-    def placing(self, commit: str) -> Placing:
-        """What puts the checked contents of many files into the snapshot; it is used in a `with` statement."""
-        from kernels.cache.placing import Placing
-
-        return Placing(self.cache, self.folder, commit)
+        return Writer(self, commit)
 
     def check_room(self, files: Iterable[RepoFile]) -> None:
         """Check that the disk has room for files, before they are downloaded.
@@ -174,170 +155,14 @@ class RepoStore(RepoRecords):
             if not has_room(self.folder, size):
                 raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for files of {size} bytes")
 
-    @contextmanager
-    def part(self, file: RepoFile, arrived: Callable[[int], None]) -> Iterator[PartialFile]:
-        """A temporary file of this process that a large file is downloaded into, named by the listed hash.
-
-        It begins with what an earlier try left: its file, where that try gave it up, and else a copy of the largest
-        one, because its process may still run on another machine. The file stays if the block fails, for the next try.
-
-        Args:
-            file: The listed file.
-            arrived: Called with the number of bytes after each write.
-
-        Raises:
-            StoreError: The cache cannot be written.
-            InvalidRepository: A folder of the cache is a link.
-        """
-        from kernels.cache.partial_file import GIVEN_UP, PartialFile, take_over
-
-        path = self.folder / "blobs" / f"{file.blob or 'unnamed'}.{os.urandom(4).hex()}.incomplete"
-        with cache_errors(path):
-            self._in_blobs(make_folders)
-            begun = self._begun(file)
-            own = None if begun is None else take_over(begun, path)
-            if own is None:
-                own = path.open("x+b", buffering=0)
-                try:
-                    if begun is not None:
-                        self._copy(begun, own, file.size)
-                except BaseException:
-                    own.close()
-                    with suppress(OSError):
-                        path.unlink()
-                    raise
-        try:
-            with PartialFile(own, path, file, arrived) as part:
-                try:
-                    yield part
-                finally:
-                    if part.offset < _WORTH_KEEPING:
-                        part.remove()
-        finally:
-            with suppress(OSError):  # it was kept, or removed
-                os.rename(path, path.with_suffix(GIVEN_UP))
-
-    def is_begun(self, file: RepoFile) -> bool:
-        """Whether an earlier try left a part of a large file, with which `part` begins."""
-        return self._begun(file) is not None
-
-    def _begun(self, file: RepoFile) -> Path | None:
+    def begun(self, file: RepoFile) -> Path | None:
+        """The largest part of a large file that an earlier try left, with which a download begins."""
         found = []
         for path in (self.folder / "blobs").glob(f"{file.blob}*.incomplete") if file.blob else ():
             with suppress(OSError):
                 if path.is_file() and not path.is_symlink() and 0 < (size := path.stat().st_size) < file.size:
                     found.append((size, path))
         return max(found, default=(0, None))[1]
-
-    def _copy(self, begun: Path, own: FileIO, most: int) -> None:
-        """Copy what another process left, which may be growing, or gone."""
-        try:
-            opened = open_regular(begun, follow=False)
-        except OSError:
-            return
-        with opened:
-            while most and (block := opened.read(min(most, 1024 * 1024))):
-                check_cancelled()
-                most -= len(block)
-                view = memoryview(block)
-                while view:
-                    view = view[own.write(view) :]
-
-    def keep(self, commit: str, part: PartialFile) -> None:
-        """Move a downloaded file into the snapshot; the caller has checked that it is as listed.
-
-        Raises:
-            StoreError: The cache cannot be written.
-            InvalidRepository: A folder of the cache is a link.
-        """
-        blob = self.folder / "blobs" / part.blob
-        part.close()
-        with cache_errors(blob):
-            self._in_blobs(make_folders)
-            os.replace(part.path, blob)
-            self._link(commit, part.file, blob)
-
-    @contextmanager
-    def unpacking(
-        self,
-        commit: str,
-        files: Iterable[RepoFile],
-        folder: str,
-        arrived: Callable[[int, int], None] = lambda files, size: None,
-    ) -> Iterator[UnpackedFiles]:
-        """What takes the files of a build's archive; they are put into the snapshot when the block ends without error.
-
-        Until then they have temporary names. After an error nothing is placed, and nothing of them stays.
-
-        Args:
-            commit: The commit.
-            files: The files to place. The archive may have others, which are not written.
-            folder: The folder of the build in the snapshot, with a slash at its end.
-            arrived: Called with `(files, bytes)` that were written since the last call.
-
-        Raises:
-            StoreError: The cache cannot be written.
-            InvalidRepository: A folder of the cache is a link, or the archive has another file in the place of one.
-        """
-        wanted, blobs = tuple(files), self.folder / "blobs"
-        with cache_errors(blobs):
-            self._in_blobs(make_folders)
-        from kernels.cache.unpacking import UnpackedFiles
-
-        with UnpackedFiles(blobs, wanted, folder, arrived) as unpacked:
-            yield unpacked
-            paths = unpacked.take()
-            with cache_errors(blobs):
-                self._in_blobs(make_folders)
-                for blob in list(paths):
-                    os.replace(paths[blob], blobs / blob)
-                    del paths[blob]
-                for file in wanted:
-                    self._link(commit, file, blobs / file.blob)
-
-    def adopt(self, commit: str, file: RepoFile) -> bool:
-        """Put a file into the snapshot if another commit already has its content; False if none has.
-
-        Raises:
-            StoreError: The cache cannot be written.
-            InvalidRepository: A folder of the cache is a link.
-        """
-        from kernels.trust.digest import is_as_listed
-
-        blob = self.folder / "blobs" / file.blob
-        if not file.blob or not is_as_listed(blob, file):
-            return False
-        with cache_errors(self.snapshot(commit) / file.path):
-            try:
-                self._in_blobs(make_folders)
-                self._link(commit, file, blob)
-            except FileNotFoundError:  # `prune` removed a folder; the file is downloaded instead
-                return False
-        return True
-
-    def discard(self, commit: str, file: RepoFile) -> None:
-        """Remove a file whose content is not as listed from the snapshot and the contents.
-
-        Raises:
-            InvalidRepository: A folder of the cache is a link.
-        """
-        placed, blob = self.snapshot(commit) / file.path, self.folder / "blobs" / file.blob
-        with cache_errors(placed):
-            check_folders(placed.parent, self.cache)
-            self._in_blobs(check_folders)
-        for path in (placed, blob):
-            with suppress(OSError):
-                path.unlink()
-
-    def _in_blobs(self, prepare: Callable[[Path, Path], None]) -> None:
-        from kernels.cache.placing import prepare_blobs
-
-        prepare_blobs(self.folder, self.cache, prepare)
-
-    def _link(self, commit: str, file: RepoFile, blob: Path) -> None:
-        from kernels.cache.placing import link_content
-
-        link_content(self.cache, self.snapshot(commit) / file.path, blob)
 
     def check_links(self, commit: str, files: Iterable[RepoFile]) -> None:
         """Check that every file of a build is inside this cache.

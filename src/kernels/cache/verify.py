@@ -84,7 +84,7 @@ def _check(commit: CachedCommit, repair: bool) -> VerifiedCommit:
         for file in changed:
             with exclusively(store.lock(f"{commit.commit}-{_variant(file)}")):
                 if changed_files(root, [file]):
-                    store.discard(commit.commit, file)
+                    store.writer(commit.commit).remove(file)
         for path in unlisted:
             with suppress(OSError):
                 os.unlink(root / path)

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from kernels.cache.links import real_path
 from kernels.errors import DependencyOutsideLoad, InvalidRepository, NoModule
 from kernels.loader.import_system import all_or_nothing, install_finder
 from kernels.loader.registry import (
@@ -29,6 +28,7 @@ from kernels.loader.registry import (
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import RepoInfo, check_repo_id
 from kernels.support.formatting import did_you_mean
+from kernels.support.real_folders import real_path
 
 __all__ = [
     "LoadedKernel",

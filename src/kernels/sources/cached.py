@@ -266,7 +266,7 @@ class CachedSource(Source):
                     content = self._remote.content(snapshot, file)
                 if content is not None:
                     store.mark_fetched(snapshot.commit)
-                    store.place(snapshot.commit, file, content)
+                    store.writer(snapshot.commit).put(content, file)
         if content is None:
             self._fetch(store, snapshot, file.path.split("/")[1])
             content = store.read(snapshot.commit, file)
@@ -368,9 +368,9 @@ class CachedSource(Source):
         if altered:
             with exclusively(store.lock(f"{commit}-{variant}")):
                 store.mark_fetched(commit)
-                altered = changed_files(root, altered)
+                altered, writer = changed_files(root, altered), store.writer(commit)
                 for file in altered:
-                    store.discard(commit, file)
+                    writer.remove(file)
                 if altered:  # else another process has done it
                     self._download_files(store, snapshot, variant, altered)
         return [file for file in read if file.path not in differing]
@@ -388,14 +388,14 @@ class CachedSource(Source):
         with self._alone_at(store, snapshot, variant) as ahead:
             store.sweep()
             store.mark_fetched(snapshot.commit)
-            begun, size = time.monotonic(), 0
+            writer, begun, size = store.writer(snapshot.commit), time.monotonic(), 0
             for _ in range(_CLEARED_TRIES):
                 fresh = store.missing(snapshot.commit, files)
                 if not fresh:
                     break
                 requested = set() if ahead is None else ahead.among(fresh)
                 rest = [file for file in fresh if file not in requested]
-                missing = [file for file in rest if not store.adopt(snapshot.commit, file)]
+                missing = [file for file in rest if not writer.reuse(file)]
                 steps: list[Callable[[], None]] = []
                 if missing:
                     steps.append(partial(self._download_files, store, snapshot, variant, missing))

@@ -13,7 +13,6 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from kernels.cache.partial_file import PartialFile
 from kernels.errors import HubUnavailable, StoreError
 from kernels.sources.http import SLOWEST, Http, Patience, download_timeout, unpacked
 from kernels.sources.hub_errors import HubRefused, Moved, of_hub
@@ -28,8 +27,8 @@ from kernels.support.logs import logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kernels.cache.placing import Placing
     from kernels.cache.repo_store import RepoStore
+    from kernels.cache.writing import Part, Writer
     from kernels.models.snapshot import RepoFile, Snapshot
 
 __all__ = ["download", "first_request_of", "is_small", "resolve_path", "small_content"]
@@ -69,9 +68,10 @@ def download(client: Http, store: RepoStore, snapshot: Snapshot, files: list[Rep
     contents: dict[str, list[RepoFile]] = {}
     for file in files:  # those with one content, such as empty modules, are downloaded once
         contents.setdefault(file.blob or file.path, []).append(file)
-    with downloading(snapshot.repo_id, sum(file.size for file in files)), store.placing(snapshot.commit) as placing:
+    writer = store.writer(snapshot.commit)
+    with downloading(snapshot.repo_id, sum(file.size for file in files)):
         side_by_side(
-            lambda same: _one(client, store, snapshot, placing, same),
+            lambda same: _one(client, snapshot, writer, same),
             contents.values(),
             at_once=WORKERS,
             name="download",
@@ -84,7 +84,7 @@ def resolve_path(snapshot: Snapshot, file: RepoFile) -> str:
     return f"{prefix}/{snapshot.repo_id}/resolve/{snapshot.commit}/{quote(file.path)}"
 
 
-def _one(client: Http, store: RepoStore, snapshot: Snapshot, placing: Placing, same: list[RepoFile]) -> None:
+def _one(client: Http, snapshot: Snapshot, writer: Writer, same: list[RepoFile]) -> None:
     file, left = same[0], same[0].size
 
     def arrived(size: int) -> None:
@@ -95,12 +95,10 @@ def _one(client: Http, store: RepoStore, snapshot: Snapshot, placing: Placing, s
         report(0, size)
 
     if is_small(file):
-        placing.put(small_content(client, snapshot, file, arrived), *same)
+        writer.put(small_content(client, snapshot, file, arrived), *same)
     else:
         with _turn(), _listed_but_refused(snapshot, file):
-            _large(client, store, snapshot, file, arrived)
-        for other in same[1:]:
-            store.adopt(snapshot.commit, other)
+            _large(client, snapshot, writer, same, arrived)
     report(len(same), left + sum(other.size for other in same[1:]))
 
 
@@ -178,8 +176,11 @@ def _turn() -> Iterator[None]:
         turns.release()
 
 
-def _large(client: Http, store: RepoStore, snapshot: Snapshot, file: RepoFile, arrived: Callable[[int], None]) -> None:
-    with store.part(file, arrived) as part:
+def _large(
+    client: Http, snapshot: Snapshot, writer: Writer, same: list[RepoFile], arrived: Callable[[int], None]
+) -> None:
+    file = same[0]
+    with writer.part(file, arrived) as part:
         try:
             for _ in range(LARGE_TRIES):
                 if _is_in_xet(file):
@@ -187,7 +188,7 @@ def _large(client: Http, store: RepoStore, snapshot: Snapshot, file: RepoFile, a
                 if not part.complete:
                     _from_hub(client, snapshot, part)
                 if part.as_listed:
-                    store.keep(snapshot.commit, part)
+                    writer.keep(part, *same)
                     return
                 part.restart()
         except StoreError:  # perhaps a full disk: keep nothing
@@ -205,7 +206,7 @@ def _is_in_xet(file: RepoFile) -> bool:
     return file.size > DIRECT_BYTES and in_xet(file)
 
 
-def _from_hub(client: Http, snapshot: Snapshot, part: PartialFile) -> None:
+def _from_hub(client: Http, snapshot: Snapshot, part: Part) -> None:
     """Download the rest of a file over HTTP, for as long as each try adds to it."""
     while True:
         before = part.offset
@@ -221,7 +222,7 @@ def _from_hub(client: Http, snapshot: Snapshot, part: PartialFile) -> None:
                 raise
 
 
-def _receive(client: Http, path: str, part: PartialFile, commit: str) -> None:
+def _receive(client: Http, path: str, part: Part, commit: str) -> None:
     """Append the rest of a large file to its downloaded part; the caller compares the hash.
 
     If the Hub does not support ranges, the file is downloaded from the start.
@@ -279,7 +280,7 @@ def _check_identity(endpoint: str, response: Any, file: RepoFile, commit: str) -
             )
 
 
-def _from_xet(client: Http, snapshot: Snapshot, part: PartialFile) -> None:
+def _from_xet(client: Http, snapshot: Snapshot, part: Part) -> None:
     """Download the rest of a file from Xet; on any error, the Hub's HTTP download continues."""
     try:
         with closing(xet_stream(client, snapshot, part.file, part.offset)) as stream:

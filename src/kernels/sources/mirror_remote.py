@@ -327,7 +327,7 @@ class MirrorRemote(Remote):
                     once.begin()
                     try:
                         with (
-                            store.unpacking(snapshot.commit, files, folder, once.arrived) as sink,
+                            store.writer(snapshot.commit).unpacking(files, folder, once.arrived) as sink,
                             archive_chunks(self._stores.patient, build.archive) as chunks,
                         ):
                             unpack(chunks, build, sink, where)

@@ -110,7 +110,7 @@ def speculative_fetch(
             [file for file in wanted if is_small(file)],
             partial(remote.file_content, snapshot),
             lock,
-            large=[file for file in wanted if not is_small(file) and not store.is_begun(file)],
+            large=[file for file in wanted if not is_small(file) and store.begun(file) is None],
             send=partial(remote.send_early, snapshot),
         )
         held.pop_all()
@@ -205,11 +205,12 @@ class SpeculativeFetch:
         for each in missing:
             lacking.setdefault(each.blob or each.path, []).append(each)
         size = sum(file.size for file in self._small)
-        with downloading(self._name, size), store.placing(commit) as placing:
+        writer = store.writer(commit)
+        with downloading(self._name, size):
             for file, content in self._work.as_they_come():
                 same = lacking.get(file.blob or file.path)
                 if same:
-                    placing.put(content, *same)
+                    writer.put(content, *same)
                 report(1, file.size)
 
     def end(self) -> None:

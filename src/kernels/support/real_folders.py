@@ -13,7 +13,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["LinkedFolder", "check_folders", "is_real_folder", "make_folders"]
+__all__ = ["LinkedFolder", "check_folders", "is_real_folder", "make_folders", "real_path"]
 
 #: A repository's folder in a cache.
 _REPOSITORY = r"(kernel|model)s--[^/\\]+--[^/\\]+"
@@ -39,6 +39,23 @@ def is_real_folder(path: os.PathLike[str] | str) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(facts.st_mode) and not _is_link(facts)
+
+
+def real_path(path: str, resolved: dict[str, str]) -> str:
+    """`os.path.realpath` for many files in few folders: each folder is resolved once."""
+
+    def folder(name: str) -> str:
+        if name not in resolved:
+            resolved[name] = os.path.realpath(name)
+        return resolved[name]
+
+    parent, name = os.path.split(path)
+    try:
+        target_folder, name = os.path.split(os.path.join(folder(parent), os.readlink(path)))
+    except OSError:  # no link
+        return os.path.join(folder(parent), name)
+    target = os.path.join(folder(target_folder), name)
+    return os.path.realpath(target) if name in ("", ".", "..") or os.path.islink(target) else target
 
 
 def check_folders(folder: Path, root: Path | None = None) -> None:

@@ -1,23 +1,28 @@
-"""The files of an archive get into the cache all at once, or not at all."""
+"""Contents get into a snapshot whole or not at all: one by one from many threads, or all files of an archive."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kernels.cache.repo_store import RepoStore
+from kernels.cache.writing import Part
 from kernels.errors import HubUnavailable, InvalidRepository, StoreError
 from kernels.mirror.archive import pack, unpack
 from kernels.models.mirror import MirrorBuild, MirrorFile
 from kernels.models.snapshot import RepoFile
+from kernels.support.json_store import cannot_write
 from kernels.trust.digest import git_blob_id, sha256_file
 
 pytest.importorskip("zstandard")
@@ -67,10 +72,66 @@ def entries(repository: RepoStore) -> list[str]:
     )
 
 
+def described(path: str, content: bytes) -> RepoFile:
+    return RepoFile(path, len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+# One by one
+
+
+def test_files_of_many_folders_are_put_from_many_threads(repository: RepoStore) -> None:
+    contents = {f"build/v/f{number % 50}/{number}.py": b"%d" % number for number in range(300)}
+    files = {path: described(path, content) for path, content in contents.items()}
+    writer = repository.writer(COMMIT)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda path: writer.put(contents[path], files[path]), contents))
+    assert repository.missing(COMMIT, files.values()) == []
+    assert all(repository.read(COMMIT, files[path]) == content for path, content in contents.items())
+    repository.check_links(COMMIT, files.values())
+    assert {path.name for path in (repository.folder / "blobs").iterdir()} == {file.blob for file in files.values()}
+
+
+def test_files_of_one_content_share_it(repository: RepoStore) -> None:
+    files = [described(f"build/v/{name}/__init__.py", b"") for name in "abc"]
+    repository.writer(COMMIT).put(b"", *files)
+    assert repository.missing(COMMIT, files) == []
+    assert len(list((repository.folder / "blobs").iterdir())) == 1
+
+
+def test_what_is_there_is_replaced_unless_it_is_as_listed(repository: RepoStore) -> None:
+    file = described("a.py", b"right")
+    blob = repository.folder / "blobs" / file.blob
+    writer = repository.writer(COMMIT)
+    writer.put(b"right", file)
+    found = blob.stat().st_ino
+    writer.put(b"right", file)
+    assert blob.stat().st_ino == found
+    blob.write_bytes(b"wrong")
+    link = repository.snapshot(COMMIT) / "a.py"
+    link.unlink()
+    link.write_text("no link")
+    writer.put(b"right", file)
+    assert link.is_symlink()
+    assert repository.read(COMMIT, file) == b"right"
+
+
+@pytest.mark.parametrize("removed", ["", "blobs", "snapshots"])
+def test_a_folder_that_is_removed_meanwhile_is_made_again(repository: RepoStore, removed: str) -> None:
+    files = [described(f"build/v/{name}.py", name.encode()) for name in "ab"]
+    writer = repository.writer(COMMIT)
+    writer.put(b"a", files[0])
+    shutil.rmtree(repository.folder / removed)
+    writer.put(b"b", files[1])
+    assert repository.read(COMMIT, files[1]) == b"b"
+
+
+# The files of an archive
+
+
 def test_all_files_are_placed(repository: RepoStore, packed: tuple[MirrorBuild, bytes]) -> None:
     build, data = packed
     arrived: list[tuple[int, int]] = []
-    with repository.unpacking(COMMIT, wanted(build), FOLDER, lambda *each: arrived.append(each)) as sink:
+    with repository.writer(COMMIT).unpacking(wanted(build), FOLDER, lambda *each: arrived.append(each)) as sink:
         unpack(in_pieces(data), build, sink, WHERE)
         assert not repository.snapshot(COMMIT).exists()
         assert all(name.endswith(".incomplete") for name in entries(repository))
@@ -85,7 +146,7 @@ def test_all_files_are_placed(repository: RepoStore, packed: tuple[MirrorBuild, 
 
 def test_only_wanted_files_are_written(repository: RepoStore, packed: tuple[MirrorBuild, bytes]) -> None:
     build, data = packed
-    with repository.unpacking(COMMIT, wanted(build)[1:2], FOLDER) as sink:
+    with repository.writer(COMMIT).unpacking(wanted(build)[1:2], FOLDER) as sink:
         unpack(in_pieces(data), build, sink, WHERE)
     assert len(entries(repository)) == 2
 
@@ -96,7 +157,7 @@ def test_contents_that_repositories_share(tmp_path: Path, packed: tuple[MirrorBu
     (tmp_path / "blobs").mkdir()
     repository.folder.mkdir()
     (repository.folder / "blobs").symlink_to("../blobs")
-    with repository.unpacking(COMMIT, wanted(build), FOLDER) as sink:
+    with repository.writer(COMMIT).unpacking(wanted(build), FOLDER) as sink:
         unpack(in_pieces(data), build, sink, WHERE)
     assert repository.missing(COMMIT, wanted(build)) == []
     assert len(list((tmp_path / "blobs").iterdir())) == 3
@@ -107,7 +168,7 @@ def test_contents_elsewhere_are_not_written(tmp_path: Path, packed: tuple[Mirror
     (tmp_path / "elsewhere").mkdir()
     repository.folder.mkdir(parents=True)
     (repository.folder / "blobs").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InvalidRepository, match="link"), repository.unpacking(COMMIT, wanted(packed[0]), FOLDER):
+    with pytest.raises(InvalidRepository, match="link"), repository.writer(COMMIT).unpacking(wanted(packed[0]), FOLDER):
         pytest.fail("it was entered")
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -137,7 +198,7 @@ def test_after_an_error_nothing_is_left(
     error: type[BaseException],
 ) -> None:
     build, data = packed
-    with pytest.raises(error), repository.unpacking(COMMIT, wanted(build), FOLDER) as sink:
+    with pytest.raises(error), repository.writer(COMMIT).unpacking(wanted(build), FOLDER) as sink:
         unpack(chunks(build, data), build, sink, WHERE)
     assert entries(repository) == []
 
@@ -146,41 +207,18 @@ def test_a_full_disk_leaves_nothing(
     repository: RepoStore, packed: tuple[MirrorBuild, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build, data = packed
-    write, left = os.write, [1_500_000]
+    append, left = Part.append, [1_500_000]
 
-    def limited(out: int, piece: memoryview) -> int:
+    def limited(part: Part, piece: bytes) -> bool:
+        left[0] -= len(piece)
         if left[0] <= 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        count = write(out, piece[: left[0]])
-        left[0] -= count
-        return count
+            raise cannot_write(OSError(errno.ENOSPC, "No space left on device"), part.path)
+        return append(part, piece)
 
-    monkeypatch.setattr(os, "write", limited)
+    monkeypatch.setattr(Part, "append", limited)
     with (
         pytest.raises(StoreError, match=r"No space left.*Free some space"),
-        repository.unpacking(COMMIT, wanted(build), FOLDER) as sink,
-    ):
-        unpack(in_pieces(data), build, sink, WHERE)
-    assert entries(repository) == []
-
-
-def test_a_file_that_the_archive_does_not_have(repository: RepoStore, packed: tuple[MirrorBuild, bytes]) -> None:
-    build, data = packed
-    more = RepoFile(f"{FOLDER}more.py", 1, "a" * 40)
-    with (
-        pytest.raises(InvalidRepository, match=r"does not have 'build/torch-cpu/more\.py'"),
-        repository.unpacking(COMMIT, [*wanted(build), more], FOLDER) as sink,
-    ):
-        unpack(in_pieces(data), build, sink, WHERE)
-    assert entries(repository) == []
-
-
-def test_a_file_that_was_listed_with_another_content(repository: RepoStore, packed: tuple[MirrorBuild, bytes]) -> None:
-    build, data = packed
-    known = [RepoFile(file.path, file.size, "a" * 40) for file in wanted(build)]
-    with (
-        pytest.raises(InvalidRepository, match="another content than when its commit was first read"),
-        repository.unpacking(COMMIT, known, FOLDER) as sink,
+        repository.writer(COMMIT).unpacking(wanted(build), FOLDER) as sink,
     ):
         unpack(in_pieces(data), build, sink, WHERE)
     assert entries(repository) == []
@@ -198,7 +236,7 @@ from kernels.cache.repo_store import RepoStore
 from kernels.models.mirror import MirrorFile
 from kernels.models.snapshot import RepoFile
 store = RepoStore(Path({str(repository.cache)!r}), "kernel", "org/relu")
-with store.unpacking({COMMIT!r}, [RepoFile("build/a.py", 2, {"a" * 40!r})], "build/") as sink:
+with store.writer({COMMIT!r}).unpacking([RepoFile("build/a.py", 2, {"a" * 40!r})], "build/") as sink:
     sink.begin(MirrorFile("a.py", 2, {"a" * 40!r}))
     sink.write(memoryview(b"a"))
     os.kill(os.getpid(), signal.SIGKILL)
@@ -207,7 +245,7 @@ with store.unpacking({COMMIT!r}, [RepoFile("build/a.py", 2, {"a" * 40!r})], "bui
     assert killed.returncode == -signal.SIGKILL
     (left,) = entries(repository)
     assert left.endswith(".incomplete")
-    with repository.unpacking(COMMIT, wanted(build), FOLDER) as sink:
+    with repository.writer(COMMIT).unpacking(wanted(build), FOLDER) as sink:
         unpack(in_pieces(data), build, sink, WHERE)
     assert repository.missing(COMMIT, wanted(build)) == []
     day_before_yesterday = time.time() - 2 * 86400

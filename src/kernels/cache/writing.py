@@ -1,0 +1,506 @@
+"""The one way of contents to disk: a temporary file in `blobs/`, renamed to its hash, then linked to from the snapshot.
+
+A kill at any moment leaves the old state or the new one, and perhaps a temporary file. The folders of a commit are
+checked before the first file is written: none may be a link.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from kernels.cache.repo_records import cache_errors
+from kernels.support.concurrency import check_cancelled
+from kernels.support.files import open_regular
+from kernels.support.json_store import cannot_write
+from kernels.support.real_folders import LinkedFolder, check_folders, is_real_folder, make_folders
+from kernels.trust.digest import is_as_listed
+
+if TYPE_CHECKING:
+    from io import FileIO
+
+    from kernels.cache.repo_store import RepoStore
+    from kernels.models.mirror import MirrorFile
+    from kernels.models.snapshot import RepoFile
+
+__all__ = ["ArchiveSink", "Part", "Writer"]
+
+#: How often a step is done again if its folder was removed meanwhile.
+_TRIES = 5
+
+_BLOCK = 1024 * 1024
+
+#: Less than this of a file is not kept for the next try: downloading it again costs no more.
+_WORTH_KEEPING = 1024 * 1024
+
+#: The end of a temporary file's name that no process writes any more.
+_GIVEN_UP = ".left.incomplete"
+
+#: The errors of a file system without symbolic links.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP})
+
+_T = TypeVar("_T")
+
+
+class Part:
+    """A temporary file with the first bytes of a listed file: never more bytes than listed, hashed as they are written.
+
+    Args:
+        opened: The file, open for reading and writing without a buffer. Its content counts as the first bytes.
+        path: Its path. It is not opened again by it: there may be another file by now.
+        file: The listed file.
+        arrived: Called with the number of bytes after each write.
+        hashed: False where the caller checks the content.
+
+    Attributes:
+        path: Its path.
+        file: The listed file.
+        offset: How many bytes it has.
+
+    Raises:
+        StoreError: It cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> from kernels.models.snapshot import RepoFile
+        >>> path = Path(tempfile.mkdtemp()) / "part"
+        >>> with Part(path.open("x+b", buffering=0), path, RepoFile("data.bin", 3)) as part:
+        ...     part.append(b"1234"), part.append(b"123"), part.offset
+        (False, True, 3)
+    """
+
+    def __init__(
+        self,
+        opened: FileIO,
+        path: Path,
+        file: RepoFile,
+        arrived: Callable[[int], None] = lambda size: None,
+        *,
+        hashed: bool = True,
+    ) -> None:
+        self.path = path
+        self.file = file
+        self.offset = 0
+        self._out = opened
+        self._arrived = arrived
+        self._hashed = hashed
+        self._hasher = file.hasher() if file.blob else hashlib.sha256()
+        try:
+            while block := opened.read(_BLOCK):
+                check_cancelled()
+                self.offset += len(block)
+                self._hasher.update(block)
+        except OSError as error:
+            opened.close()
+            raise cannot_write(error, path) from error
+        except BaseException:  # Ctrl-C
+            opened.close()
+            raise
+        if self.offset > file.size:
+            self.restart()
+        arrived(self.offset)
+
+    def append(self, chunk: bytes | memoryview) -> bool:
+        """Append a chunk; False, and nothing is written, if the file would become larger than listed.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        size = len(chunk)
+        if self.offset + size > self.file.size:
+            return False
+        rest = memoryview(chunk)
+        with self._errors():
+            while rest:
+                rest = rest[self._out.write(rest) :]
+        if self._hashed:
+            self._hasher.update(chunk)
+        self.offset += size
+        self._arrived(size)
+        return True
+
+    def restart(self) -> None:
+        """Discard what was written.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        with self._errors():
+            self._out.seek(0)
+            self._out.truncate()
+        self._hasher = self.file.hasher() if self.file.blob else hashlib.sha256()
+        self.offset = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether the file has the listed size."""
+        return self.offset == self.file.size
+
+    @property
+    def as_listed(self) -> bool:
+        """Whether the file has the listed size and hash."""
+        return self.complete and self.file.blob in ("", self._hasher.hexdigest())
+
+    @property
+    def blob(self) -> str:
+        """The listed hash; without one, the SHA-256 of the content."""
+        return self.file.blob or self._hasher.hexdigest()
+
+    def close(self) -> None:
+        """Close the file and keep it.
+
+        Raises:
+            StoreError: It cannot be written. The file system of a network may say only now that the disk is full.
+        """
+        with self._errors():
+            self._out.close()
+
+    def remove(self) -> None:
+        """Close the file and delete it, unless it was kept."""
+        try:
+            self.close()
+        finally:
+            with suppress(OSError):
+                self.path.unlink()
+
+    def leave(self) -> None:
+        """Close the file and leave it for the next try, if it is large enough and was not kept."""
+        if self.offset < _WORTH_KEEPING:
+            self.remove()
+            return
+        try:
+            self.close()
+        finally:
+            with suppress(OSError):
+                os.rename(self.path, self.path.with_suffix(_GIVEN_UP))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(error, self.path) from error
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Writer:
+    """Puts contents into the snapshot of one commit, from any number of threads.
+
+    Args:
+        store: The repository in the cache.
+        commit: The commit.
+    """
+
+    def __init__(self, store: RepoStore, commit: str) -> None:
+        self._cache = store.cache
+        self._folder = store.folder
+        self._blobs = store.folder / "blobs"
+        self._begun = store.begun
+        self._snapshot = store.snapshot(commit)
+        self._made: set[Path] = set()
+
+    def put(self, content: bytes, *files: RepoFile) -> None:
+        """Put a content whose size and hash were checked into the snapshot.
+
+        Args:
+            content: The content.
+            files: The files that have it.
+
+        Raises:
+            StoreError: The cache cannot be written.
+            InvalidRepository: A folder of the cache is a link.
+        """
+        blob = files[0].blob or hashlib.sha256(content).hexdigest()
+        with cache_errors(self._blobs / blob):
+            self._retried(lambda: self._put(blob, content, files))
+
+    def _put(self, blob: str, content: bytes, files: Sequence[RepoFile]) -> None:
+        if not is_as_listed(self._blobs / blob, files[0]):  # do not replace a file that a process may have open
+            part = self._new(files[0], hashed=False)
+            try:
+                part.append(content)
+                part.close()
+                os.replace(part.path, self._blobs / blob)
+            finally:
+                part.remove()
+        self._link(blob, files)
+
+    @contextmanager
+    def part(self, file: RepoFile, arrived: Callable[[int], None] = lambda size: None) -> Iterator[Part]:
+        """A temporary file that a large file is downloaded into.
+
+        It begins with what an earlier try left: its file, where that try gave it up, and else a copy of the largest
+        one, because its process may still run on another machine. It stays for the next try unless it is kept.
+
+        Args:
+            file: The listed file.
+            arrived: Called with the number of bytes after each write.
+
+        Raises:
+            StoreError: The cache cannot be written.
+            InvalidRepository: A folder of the cache is a link.
+        """
+        left = self._begun(file)
+        with cache_errors(self._blobs):
+            part = None if left is None else self._taken_over(left, file, arrived)
+            if part is None:
+                part = self._temporary(file, arrived)
+        try:
+            if left is not None and not part.offset:
+                _copy(left, part)
+            yield part
+        finally:
+            part.leave()
+
+    def keep(self, part: Part, *files: RepoFile) -> None:
+        """Move a file, which the caller has found to be as listed, into the snapshot.
+
+        Args:
+            part: The file.
+            files: The files that have its content.
+
+        Raises:
+            StoreError: The cache cannot be written.
+            InvalidRepository: A folder of the cache is a link.
+        """
+        part.close()
+        blob = part.blob
+        with cache_errors(self._blobs / blob):
+            os.replace(part.path, self._blobs / blob)
+            self._retried(lambda: self._link(blob, files))
+
+    @contextmanager
+    def unpacking(
+        self,
+        files: Iterable[RepoFile],
+        folder: str,
+        arrived: Callable[[int, int], None] = lambda files, size: None,
+    ) -> Iterator[ArchiveSink]:
+        """What takes the files of a build's archive; they are put into the snapshot when the block ends without error.
+
+        Args:
+            files: The files to keep. The archive may have others, which are not written.
+            folder: The folder of the build in the snapshot, with a slash at its end.
+            arrived: Called with `(files, bytes)` that were written since the last call.
+
+        Raises:
+            StoreError: The cache cannot be written.
+            InvalidRepository: A folder of the cache is a link.
+        """
+        with cache_errors(self._blobs):
+            self._make_blobs()
+        sink = ArchiveSink(self._temporary, files, folder, arrived)
+        try:
+            yield sink
+            for part, same in sink.taken():
+                self.keep(part, *same)
+        finally:
+            for part, _ in sink.taken():
+                part.remove()
+
+    def reuse(self, file: RepoFile) -> bool:
+        """Put a file into the snapshot if another commit already has its content; False if none has.
+
+        Raises:
+            StoreError: The cache cannot be written.
+            InvalidRepository: A folder of the cache is a link.
+        """
+        if not file.blob or not is_as_listed(self._blobs / file.blob, file):
+            return False
+        with cache_errors(self._snapshot / file.path):
+            try:
+                self._retried(lambda: self._link(file.blob, (file,)))
+            except FileNotFoundError:  # `prune` removed the folder of contents; the file is downloaded instead
+                return False
+        return True
+
+    def remove(self, file: RepoFile) -> None:
+        """Remove a file whose content is not as listed from the snapshot and the contents.
+
+        Raises:
+            InvalidRepository: A folder of the cache is a link.
+        """
+        placed = self._snapshot / file.path
+        with cache_errors(placed):
+            check_folders(placed.parent, self._cache)
+            self._in_blobs(check_folders)
+        for path in (placed, self._blobs / file.blob):
+            with suppress(OSError):
+                path.unlink()
+
+    # Temporary files
+
+    def _temporary(
+        self, file: RepoFile, arrived: Callable[[int], None] = lambda size: None, *, hashed: bool = True
+    ) -> Part:
+        with cache_errors(self._blobs):
+            return self._retried(lambda: self._new(file, arrived, hashed=hashed))
+
+    def _new(self, file: RepoFile, arrived: Callable[[int], None] = lambda size: None, *, hashed: bool = True) -> Part:
+        self._make_blobs()
+        path = self._name(file)
+        return Part(path.open("x+b", buffering=0), path, file, arrived, hashed=hashed)
+
+    def _name(self, file: RepoFile) -> Path:
+        return self._blobs / f"{file.blob or 'unnamed'}.{os.urandom(4).hex()}.incomplete"
+
+    def _taken_over(self, left: Path, file: RepoFile, arrived: Callable[[int], None]) -> Part | None:
+        """The file of a try that gave it up, under a new name; None if it must be copied.
+
+        A file that another user can write, or that has a second name, could change after it was checked.
+        """
+        if not left.name.endswith(_GIVEN_UP) or sys.platform == "win32":
+            return None
+        self._make_blobs()
+        path = self._name(file)
+        try:
+            opened = os.fdopen(os.open(left, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), "r+b", buffering=0)
+        except OSError:
+            return None
+        facts = os.fstat(opened.fileno())
+        own = facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+        if stat.S_ISREG(facts.st_mode) and own and facts.st_nlink == 1:
+            with suppress(OSError):
+                os.rename(left, path)  # of several processes, one succeeds
+                return Part(opened, path, file, arrived)
+        opened.close()
+        return None
+
+    # Folders and links
+
+    def _link(self, blob: str, files: Iterable[RepoFile]) -> None:
+        check_cancelled()
+        self._make_blobs()
+        for file in files:
+            self._make_link(self._snapshot / file.path, self._blobs / blob)
+
+    def _make_link(self, link: Path, blob: Path) -> None:
+        """Make a path a link to a content, or a copy of it on a file system without links."""
+        self._make(link.parent)
+        # Not beside the link: a leftover of a kill must not be a file of the build.
+        temporary = blob.with_name(f"{os.urandom(6).hex()}.incomplete")
+        try:
+            try:
+                os.symlink(os.path.relpath(blob, link.parent), temporary)
+            except OSError as error:
+                if sys.platform != "win32" and error.errno not in _NO_LINKS:
+                    raise
+                shutil.copyfile(blob, temporary)
+            os.replace(temporary, link)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+    def _retried(self, step: Callable[[], _T]) -> _T:
+        for _ in range(_TRIES - 1):
+            with suppress(FileNotFoundError):  # `prune` removed a folder that was empty a moment ago
+                return step()
+            self._made.clear()
+        return step()
+
+    def _make(self, folder: Path) -> None:
+        if folder not in self._made:
+            make_folders(folder, self._cache)
+            self._made.add(folder)
+
+    def _make_blobs(self) -> None:
+        if self._blobs not in self._made:
+            self._in_blobs(make_folders)
+            self._made.add(self._blobs)
+
+    def _in_blobs(self, prepare: Callable[[Path, Path], None]) -> None:
+        """Check or make the folder of contents, which may be a link to `<cache>/blobs`, shared by repositories."""
+        shared = self._cache / "blobs"
+        try:
+            prepare(self._blobs, self._cache)
+        except LinkedFolder:
+            inside = is_real_folder(self._folder) and is_real_folder(shared)
+            if not inside or os.path.realpath(self._blobs) != os.path.realpath(shared):
+                raise
+
+
+class ArchiveSink:
+    """Takes the files of an archive, as `mirror.archive.FileSink` says. Two files with one content are written once.
+
+    Args:
+        new: Makes a temporary file.
+        files: The files to keep.
+        folder: The folder of the build in the snapshot, with a slash at its end.
+        arrived: Called with `(files, bytes)` that were written since the last call.
+    """
+
+    def __init__(
+        self, new: Callable[..., Part], files: Iterable[RepoFile], folder: str, arrived: Callable[[int, int], None]
+    ) -> None:
+        self._new = new
+        self._folder = folder
+        self._arrived = arrived
+        self._wanted = {file.path: file for file in files}
+        self._taken: dict[str, tuple[Part, list[RepoFile]]] = {}
+        self._part: Part | None = None
+
+    def begin(self, file: MirrorFile) -> bool:
+        """Whether a file is wanted, and its content was not written yet.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        listed = file.listed(self._folder)
+        if listed.path not in self._wanted:
+            return False
+        if listed.blob in self._taken:
+            self._taken[listed.blob][1].append(listed)
+            self._arrived(1, listed.size)
+            return False
+        self._part = self._new(listed, lambda size: self._arrived(0, size), hashed=False)
+        self._taken[listed.blob] = self._part, [listed]
+        return True
+
+    def write(self, piece: memoryview) -> None:
+        """Write the next bytes of the file.
+
+        Raises:
+            StoreError: They cannot be written.
+        """
+        assert self._part is not None
+        self._part.append(piece)
+
+    def end(self) -> None:
+        """Close the file, which has its listed content.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        assert self._part is not None
+        self._part.close()
+        self._arrived(1, 0)
+
+    def taken(self) -> list[tuple[Part, list[RepoFile]]]:
+        """The temporary files, each with the files that have its content."""
+        return list(self._taken.values())
+
+
+def _copy(left: Path, part: Part) -> None:
+    """Copy what another process left, which may be growing, or gone."""
+    try:
+        opened = open_regular(left, follow=False)
+    except OSError:
+        return
+    with opened:
+        while block := opened.read(min(_BLOCK, part.file.size - part.offset)):
+            check_cancelled()
+            part.append(block)
