@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeVar
 from kernels.cache.repo_records import cache_errors
 from kernels.support.concurrency import check_cancelled
 from kernels.support.files import open_regular
-from kernels.support.json_store import cannot_write
 from kernels.support.real_folders import LinkedFolder, check_folders, is_real_folder, make_folders
 from kernels.trust.digest import is_as_listed
 
@@ -72,9 +71,10 @@ class Part:
         >>> import tempfile
         >>> from kernels.models.snapshot import RepoFile
         >>> path = Path(tempfile.mkdtemp()) / "part"
-        >>> with Part(path.open("x+b", buffering=0), path, RepoFile("data.bin", 3)) as part:
-        ...     part.append(b"1234"), part.append(b"123"), part.offset
+        >>> part = Part(path.open("x+b", buffering=0), path, RepoFile("data.bin", 3))
+        >>> part.append(b"1234"), part.append(b"123"), part.offset
         (False, True, 3)
+        >>> part.close()
     """
 
     def __init__(
@@ -94,14 +94,12 @@ class Part:
         self._hashed = hashed
         self._hasher = file.hasher() if file.blob else hashlib.sha256()
         try:
-            while block := opened.read(_BLOCK):
-                check_cancelled()
-                self.offset += len(block)
-                self._hasher.update(block)
-        except OSError as error:
-            opened.close()
-            raise cannot_write(error, path) from error
-        except BaseException:  # Ctrl-C
+            with cache_errors(path):
+                while block := opened.read(_BLOCK):
+                    check_cancelled()
+                    self.offset += len(block)
+                    self._hasher.update(block)
+        except BaseException:
             opened.close()
             raise
         if self.offset > file.size:
@@ -118,7 +116,7 @@ class Part:
         if self.offset + size > self.file.size:
             return False
         rest = memoryview(chunk)
-        with self._errors():
+        with cache_errors(self.path):
             while rest:
                 rest = rest[self._out.write(rest) :]
         if self._hashed:
@@ -133,7 +131,7 @@ class Part:
         Raises:
             StoreError: It cannot be written.
         """
-        with self._errors():
+        with cache_errors(self.path):
             self._out.seek(0)
             self._out.truncate()
         self._hasher = self.file.hasher() if self.file.blob else hashlib.sha256()
@@ -160,7 +158,7 @@ class Part:
         Raises:
             StoreError: It cannot be written. The file system of a network may say only now that the disk is full.
         """
-        with self._errors():
+        with cache_errors(self.path):
             self._out.close()
 
     def remove(self) -> None:
@@ -181,19 +179,6 @@ class Part:
         finally:
             with suppress(OSError):
                 os.rename(self.path, self.path.with_suffix(_GIVEN_UP))
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise cannot_write(error, self.path) from error
-
-    def __enter__(self) -> Part:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class Writer:
@@ -229,7 +214,7 @@ class Writer:
 
     def _put(self, blob: str, content: bytes, files: Sequence[RepoFile]) -> None:
         if not is_as_listed(self._blobs / blob, files[0]):  # do not replace a file that a process may have open
-            part = self._new(files[0], hashed=False)
+            part = self._temporary(files[0], hashed=False)
             try:
                 part.append(content)
                 part.close()
@@ -301,7 +286,7 @@ class Writer:
             InvalidRepository: A folder of the cache is a link.
         """
         with cache_errors(self._blobs):
-            self._make_blobs()
+            self._make(self._blobs)
         sink = ArchiveSink(self._temporary, files, folder, arrived)
         try:
             yield sink
@@ -346,13 +331,14 @@ class Writer:
     def _temporary(
         self, file: RepoFile, arrived: Callable[[int], None] = lambda size: None, *, hashed: bool = True
     ) -> Part:
-        with cache_errors(self._blobs):
-            return self._retried(lambda: self._new(file, arrived, hashed=hashed))
-
-    def _new(self, file: RepoFile, arrived: Callable[[int], None] = lambda size: None, *, hashed: bool = True) -> Part:
-        self._make_blobs()
         path = self._name(file)
-        return Part(path.open("x+b", buffering=0), path, file, arrived, hashed=hashed)
+
+        def opened() -> FileIO:
+            self._make(self._blobs)
+            return path.open("x+b", buffering=0)
+
+        with cache_errors(path):
+            return Part(self._retried(opened), path, file, arrived, hashed=hashed)
 
     def _name(self, file: RepoFile) -> Path:
         return self._blobs / f"{file.blob or 'unnamed'}.{os.urandom(4).hex()}.incomplete"
@@ -364,7 +350,7 @@ class Writer:
         """
         if not left.name.endswith(_GIVEN_UP) or sys.platform == "win32":
             return None
-        self._make_blobs()
+        self._make(self._blobs)
         path = self._name(file)
         try:
             opened = os.fdopen(os.open(left, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), "r+b", buffering=0)
@@ -383,7 +369,7 @@ class Writer:
 
     def _link(self, blob: str, files: Iterable[RepoFile]) -> None:
         check_cancelled()
-        self._make_blobs()
+        self._make(self._blobs)
         for file in files:
             self._make_link(self._snapshot / file.path, self._blobs / blob)
 
@@ -414,13 +400,11 @@ class Writer:
 
     def _make(self, folder: Path) -> None:
         if folder not in self._made:
-            make_folders(folder, self._cache)
+            if folder == self._blobs:
+                self._in_blobs(make_folders)
+            else:
+                make_folders(folder, self._cache)
             self._made.add(folder)
-
-    def _make_blobs(self) -> None:
-        if self._blobs not in self._made:
-            self._in_blobs(make_folders)
-            self._made.add(self._blobs)
 
     def _in_blobs(self, prepare: Callable[[Path, Path], None]) -> None:
         """Check or make the folder of contents, which may be a link to `<cache>/blobs`, shared by repositories."""
