@@ -14,7 +14,7 @@ from hub import TestHub
 from mirror_tree import MirrorTree, StaticServer
 
 from kernels import get_kernel, settings
-from kernels.errors import InvalidRepository, KernelsError, PublisherUnknown, StoreError, UntrustedSignature
+from kernels.errors import InvalidRepository, KernelsError, StoreError, UntrustedSignature
 from kernels.mirror import archive
 from kernels.mirror.signing import Ed25519Signer
 from kernels.models.mirror import RepositoryIndex, commit_path, index_path
@@ -349,19 +349,3 @@ def test_files_for_which_the_disk_has_no_room_are_not_requested(server: StaticSe
     with pytest.raises(StoreError, match=r"No space left on device for files of 7036874.* KERNELS_CACHE"):
         get_kernel("acme/relu", version=1)
     assert [each for each in server.requests if "archives" in each.path] == []
-
-
-def test_an_address_that_is_set_is_not_recommended(
-    server: StaticServer, signer: Ed25519Signer, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
-) -> None:
-    get_kernel("acme/relu", version=1)
-    monkeypatch.delenv("KERNELS_MIRROR_KEYS")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    new_process()
-    with pytest.raises(PublisherUnknown) as refused:
-        get_kernel("acme/relu", version=1)
-    assert "which count if KERNELS_HUB names it" not in str(refused.value)
-    monkeypatch.setenv("KERNELS_HUB", "https://other.example")
-    new_process()
-    with pytest.raises(PublisherUnknown, match=f"has answers of {server.url}, which count if KERNELS_HUB names it"):
-        get_kernel("acme/relu", version=1)

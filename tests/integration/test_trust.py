@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hub import TestHub
 from logged import logged, warned
-from mirror_tree import MirrorTree, StaticServer
 
 from kernels import get_kernel, has_kernel
 from kernels.errors import HubUnavailable, NotInCache, PublisherUnknown, UntrustedPublisher
@@ -133,46 +132,6 @@ def test_offline_a_publisher_that_was_refused_stays_refused(
     new_process()
     with pytest.raises(UntrustedPublisher):
         get_kernel("mallory/relu", version=1)
-
-
-@pytest.mark.parametrize("filled", ["hub", "mirror"])
-def test_offline_answers_that_do_not_count_are_named(
-    hub: TestHub,
-    isolated_env: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    new_process: Callable[[], None],
-    filled: str,
-) -> None:
-    def refused() -> str:
-        new_process()
-        with pytest.raises(PublisherUnknown) as raised:
-            get_kernel("acme/relu", version=1)
-        return str(raised.value)
-
-    # An image was filled from one address, and runs without it, or after somebody changed the modes of its files.
-    hub.make_repo("acme/relu")
-    url = hub.url
-    if filled == "mirror":
-        pytest.importorskip("zstandard")
-        tree = MirrorTree(tmp_path / "mirror")
-        tree.add("acme/relu")
-        with StaticServer(tree.root) as server:
-            url = server.url
-            monkeypatch.setenv("KERNELS_HUB", url)
-            get_kernel("acme/relu", version=1)
-    else:
-        get_kernel("acme/relu", version=1)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("KERNELS_HUB")
-    assert f"The cache has answers of {url}, which count if KERNELS_HUB names it." in refused()
-    monkeypatch.setenv("KERNELS_HUB", url)
-    new_process()
-    assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
-    for path in isolated_env.rglob("*"):
-        path.chmod(0o755)
-    index = isolated_env / "kernels--acme--relu" / "index"
-    assert f"Records in {index} are not used: their mode lets somebody write them" in refused()
 
 
 def test_offline_a_verdict_that_was_seen_needs_no_warning(

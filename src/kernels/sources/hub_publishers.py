@@ -62,12 +62,7 @@ class HubPublishers:
 
     def problem(self, repo_id: str) -> str | None:
         """Why this Hub could not be asked about a repository's publisher, a sentence; None where it could."""
-        problem = self._verdicts.problem(repo_id.partition("/")[0]) or self._unasked.get(repo_id)
-        if problem is None:
-            return None
-        from kernels.cache.stored_answers import with_unused_answers
-
-        return with_unused_answers(problem, self._cache, repo_id, self._client.endpoint)
+        return self._verdicts.problem(repo_id.partition("/")[0]) or self._unasked.get(repo_id)
 
     def publishes(self, repo_id: str, commit: str) -> bool:
         """Whether a branch or tag leads to a commit: by what is stored, else by the branches, else by their history.

@@ -76,12 +76,7 @@ class MirrorPublishers:
 
     def problem(self, repo_id: str) -> str | None:
         """Why nothing is known of a repository's publisher, a sentence; None where something is."""
-        problem = self._problems.get(repo_id)
-        if problem is None:
-            return None
-        from kernels.cache.stored_answers import with_unused_answers
-
-        return with_unused_answers(problem, self._cache, repo_id, self._documents.endpoint)
+        return self._problems.get(repo_id)
 
     def publishes(self, repo_id: str, commit: str) -> bool:
         """Always, if the mirror lists the commit: its writer took it by the same rule.
