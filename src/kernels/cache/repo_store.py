@@ -40,7 +40,7 @@ from kernels.support.process_lock import WorkLock, lock_at
 from kernels.support.real_folders import check_folders, real_path
 
 if TYPE_CHECKING:
-    from kernels.cache.writing import Writer
+    from kernels.cache.writing import SnapshotWriter
 
 __all__ = ["CLEARING", "RepoStore"]
 
@@ -128,11 +128,11 @@ class RepoStore(RepoRecords):
         except OSError:
             return False
 
-    def writer(self, commit: str) -> Writer:
+    def writer(self, commit: str) -> SnapshotWriter:
         """What puts contents into the snapshot of a commit."""
-        from kernels.cache.writing import Writer
+        from kernels.cache.writing import SnapshotWriter
 
-        return Writer(self, commit)
+        return SnapshotWriter(self, commit)
 
     def check_room(self, files: Iterable[RepoFile]) -> None:
         """Check that the disk has room for files, before they are downloaded.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kernels.models.mirror import MirrorFile
     from kernels.models.snapshot import RepoFile
 
-__all__ = ["ArchiveSink", "Part", "Writer"]
+__all__ = ["ArchiveSink", "Part", "SnapshotWriter"]
 
 #: How often a step is done again if its folder was removed meanwhile.
 _TRIES = 5
@@ -181,7 +181,7 @@ class Part:
                 os.rename(self.path, self.path.with_suffix(_GIVEN_UP))
 
 
-class Writer:
+class SnapshotWriter:
     """Puts contents into the snapshot of one commit, from any number of threads.
 
     Args:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kernels.cache.repo_store import RepoStore
-    from kernels.cache.writing import Part, Writer
+    from kernels.cache.writing import Part, SnapshotWriter
     from kernels.models.snapshot import RepoFile, Snapshot
 
 __all__ = ["download", "first_request_of", "is_small", "resolve_path", "small_content"]
@@ -84,7 +84,7 @@ def resolve_path(snapshot: Snapshot, file: RepoFile) -> str:
     return f"{prefix}/{snapshot.repo_id}/resolve/{snapshot.commit}/{quote(file.path)}"
 
 
-def _one(client: Http, snapshot: Snapshot, writer: Writer, same: list[RepoFile]) -> None:
+def _one(client: Http, snapshot: Snapshot, writer: SnapshotWriter, same: list[RepoFile]) -> None:
     file, left = same[0], same[0].size
 
     def arrived(size: int) -> None:
@@ -177,7 +177,7 @@ def _turn() -> Iterator[None]:
 
 
 def _large(
-    client: Http, snapshot: Snapshot, writer: Writer, same: list[RepoFile], arrived: Callable[[int], None]
+    client: Http, snapshot: Snapshot, writer: SnapshotWriter, same: list[RepoFile], arrived: Callable[[int], None]
 ) -> None:
     file = same[0]
     with writer.part(file, arrived) as part:
