@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from kernels.errors import RequestError
-from kernels.models.hub_address import HUB_WORD, HubAddress, parse_addresses
+from kernels.models.address import HUB_WORD, HubAddress, parse_addresses
 from kernels.models.requested_names import check_repo_id
 from kernels.support.env_values import folder_in, split_paths, url_in
 

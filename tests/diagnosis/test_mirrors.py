@@ -9,7 +9,7 @@ from mirror_tree import MirrorTree, StaticServer
 
 from kernels import settings
 from kernels.diagnosis.hub import check_address
-from kernels.models.hub_address import HubAddress
+from kernels.models.address import HubAddress
 
 pytest.importorskip("zstandard")
 

@@ -20,7 +20,7 @@ from kernels.backends import GENERAL_PYTHON_DEPENDS, allowed_python_depends
 from kernels.cli import app
 from kernels.models import lockfile, metadata, mirror
 from kernels.models.kernel_status import destination
-from kernels.models.pyproject import KernelProject
+from kernels.models.project import KernelProject
 from kernels.models.requirement import Requirement
 
 Keys = dict[str, bool]

@@ -19,7 +19,7 @@ from hub import TestHub
 
 from kernels.cli import app
 from kernels.models.lockfile import HASHES_FILE, LOCK_FILE
-from kernels.models.pyproject import KernelProject
+from kernels.models.project import KernelProject
 from kernels.operations.lock import lock_project
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"

@@ -21,13 +21,13 @@ from kernels.authoring.check.checked_variant import MAX_TEXT_BYTES, CheckedVaria
 from kernels.authoring.check.package_files import PackageFiles
 from kernels.authoring.compile.execution.objects import keep_objects
 from kernels.authoring.python_syntax import syntax_error
+from kernels.authoring.spdx import license_problem
 from kernels.backends.plugins.json_schema import MAX_FILE_BYTES, read_declarations
 from kernels.errors import KernelsError
 from kernels.models.kernel_status import MAX_STATUS_BYTES, destination
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.requirement import Requirement
-from kernels.models.spdx import license_problem
 from kernels.resolver.target import Target
 from kernels.resolver.variant import parse_variant
 from kernels.sources.folder_record import RECORD_FILE, read_folder_record

@@ -13,7 +13,7 @@ from kernels import get_kernel, get_kernel_variants, install_kernel
 from kernels.authoring.check.repository import audit_repository
 from kernels.cache import repo_records
 from kernels.errors import KernelsError, NotInCache, StoreError, UntrustedPublisher
-from kernels.models.pyproject import KernelProject
+from kernels.models.project import KernelProject
 from kernels.operations.info import repository_info
 from kernels.operations.lock import lock_project
 from kernels.operations.verify import verify_repository

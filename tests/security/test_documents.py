@@ -195,7 +195,7 @@ from kernels.resolver.lock_pins import read_lock
 from kernels.resolver.installed_locks import _has
 from kernels.authoring.bench.measured_kernel import _content as content
 from kernels.models.metadata import Metadata
-from kernels.models.pyproject import KernelProject, dependencies
+from kernels.models.project import KernelProject, dependencies
 from kernels.authoring.publish.card.benchmarks import read_results
 from kernels.authoring.publish.card.card import _read as page
 from kernels.authoring.publish.card.python_api import read_api

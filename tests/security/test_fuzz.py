@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from kernels.authoring.bench.messages import decode
 from kernels.authoring.compile.build_toml.reader import read_source
 from kernels.authoring.python_syntax import syntax_error
+from kernels.authoring.spdx import license_problem
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.plugins.torch_expression import parse_torch_path
 from kernels.errors import KernelsError, LockError, UntrustedSignature
 from kernels.models.kernel_status import destination
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
-from kernels.models.pyproject import dependencies
+from kernels.models.project import dependencies
 from kernels.models.requirement import Requirement
-from kernels.models.spdx import license_problem
 from kernels.resolver.target import Target
 from kernels.resolver.variant import parse_variant
 from kernels.sources.folder_record import RECORD_FILE, read_folder_record

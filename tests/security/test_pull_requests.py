@@ -20,7 +20,7 @@ from kernels.api import KernelRequest, get_kernels
 from kernels.authoring.check.repository import audit_repository
 from kernels.errors import KernelsError, PublisherUnknown, UntrustedPublisher
 from kernels.models.lockfile import Lock, Pin
-from kernels.models.pyproject import KernelProject
+from kernels.models.project import KernelProject
 from kernels.models.requirement import Requirement
 from kernels.operations.info import repository_info
 from kernels.operations.lock import lock_project

@@ -66,7 +66,7 @@ def lock(
         $ kernels lock --upgrade-repo org/my-kernel
         $ kernels lock --check --hashes
     """
-    from kernels.models.pyproject import KernelProject
+    from kernels.models.project import KernelProject
     from kernels.operations.lock import lock_project
     from kernels.resolver.active_lock import project_here
 

@@ -16,7 +16,7 @@ from kernels import settings
 from kernels.diagnosis import variable_table
 from kernels.diagnosis.finding import Findings
 from kernels.errors import HubUnavailable, KernelsError, RequestError
-from kernels.models.hub_address import HubAddress
+from kernels.models.address import HubAddress
 from kernels.models.mirror import MIRROR_FILE, parse_time
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.sources.response import read_body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels import settings
 from kernels.diagnosis.finding import Findings
 from kernels.errors import LockError, RequestError
-from kernels.models.pyproject import PROJECT_FILE, dependencies, unpinned
+from kernels.models.project import PROJECT_FILE, dependencies, unpinned
 from kernels.resolver.active_lock import lock_path, project_here
 from kernels.resolver.caller import AT_A_TERMINAL
 from kernels.resolver.lock_pins import read_lock

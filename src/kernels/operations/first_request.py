@@ -25,7 +25,7 @@ from kernels.sources.wire import EarlyRequest, api_timeout, of_caller, packed, r
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kernels.models.hub_address import HubAddress
+    from kernels.models.address import HubAddress
     from kernels.operations.kernel_request import KernelRequest
 
 __all__ = ["first_requests"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kernels.errors import LockError, RequestError, StoreError
 from kernels.models.lockfile import SHA256SUM, ContentHash, Lock, Pin, hashes_path
-from kernels.models.pyproject import KernelProject
+from kernels.models.project import KernelProject
 from kernels.models.requirement import check_repo_id
 from kernels.models.snapshot import STATUS_FILE
 from kernels.operations.lock_tree import lock_tree

@@ -8,7 +8,7 @@ from pathlib import Path
 from kernels import backends, settings
 from kernels._version import __version__
 from kernels.errors import UntrustedSignature
-from kernels.models.hub_address import HubAddress
+from kernels.models.address import HubAddress
 from kernels.resolver.target import Target
 from kernels.settings import Verify
 from kernels.sources.base import Source

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.models.lockfile import HASHES_FILE, LOCK_FILE, Lock, hashes_path
-from kernels.models.pyproject import PROJECT_FILE, TABLE, dependencies, unpinned
+from kernels.models.project import PROJECT_FILE, TABLE, dependencies, unpinned
 from kernels.support.files import read_bounded
 from kernels.support.toml import MAX_TOML_BYTES
 

@@ -11,10 +11,10 @@ from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.authoring.check.faults import report_faults, report_hints
 from kernels.authoring.check.source_steps import source_findings
 from kernels.authoring.compile.freshness import digest_remedy
+from kernels.authoring.spdx import license_problem
 from kernels.errors import InvalidMetadata, InvalidVariant, KernelsError
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import METADATA_FILE, is_bytecode
-from kernels.models.spdx import license_problem
 from kernels.resolver.variant import UNIVERSAL, parse_variant
 from kernels.support.checks import StepResults, failed, missing, ok, skipped
 from kernels.support.formatting import plural

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from packaging.metadata import ExceptionGroup, InvalidMetadata
 from packaging.metadata import Metadata as CoreMetadata
 
+from kernels.authoring.spdx import license_problem
 from kernels.backends import GENERAL_PYTHON_DEPENDS, allowed_python_depends, find
 from kernels.errors import MissingPythonDependency, RequestError
 from kernels.models.metadata import Metadata
-from kernels.models.spdx import license_problem
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.support.text import one_line
 

@@ -18,8 +18,8 @@ from kernels.authoring.compile.build_toml.keys import EDITION, FRAMEWORKS, FileK
 from kernels.authoring.compile.build_toml.model import BUILD_TOML, PYEXT, Framework, KernelSource
 from kernels.authoring.compile.metadata import build_metadata
 from kernels.authoring.compile.sources.source_files import resolve_folder
+from kernels.authoring.spdx import license_problem
 from kernels.errors import InvalidMetadata, RequestError
-from kernels.models.spdx import license_problem
 from kernels.support.logs import logger
 from kernels.support.toml import Section, TomlFile, read_toml
 from kernels.support.warn import warn_once

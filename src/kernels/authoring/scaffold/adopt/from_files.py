@@ -16,9 +16,9 @@ from kernels.authoring.scaffold.adopt.python_source import InlineSources, read_p
 from kernels.authoring.scaffold.draft import Draft, draft_kernel
 from kernels.authoring.scaffold.guidance import guidance
 from kernels.authoring.scaffold.new import check_free, write_files
+from kernels.authoring.spdx import license_problem
 from kernels.backends import Backend, all_backends
 from kernels.errors import RequestError
-from kernels.models.spdx import license_problem
 from kernels.support.files import open_regular
 from kernels.support.written_paths import stay_inside
 

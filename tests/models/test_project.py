@@ -8,7 +8,7 @@ import pytest
 
 from kernels.errors import RequestError
 from kernels.models.lockfile import Lock, Pin
-from kernels.models.pyproject import KernelProject, dependencies, unpinned
+from kernels.models.project import KernelProject, dependencies, unpinned
 from kernels.models.requirement import Requirement
 
 RELU, NORM = Requirement("org/relu", version=1), Requirement("org/norm", revision="main")
