@@ -22,7 +22,7 @@ from kernels.cache.verify import verify_contents
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
-from kernels.support.process_lock import exclusively, lock_at
+from kernels.support.lock import exclusively, lock_at
 
 BIG = "#" * 100_000
 

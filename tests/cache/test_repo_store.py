@@ -15,9 +15,9 @@ from kernels.cache.repo_store import RepoStore
 from kernels.errors import InvalidRepository, StoreError
 from kernels.models.cache_places import endpoint_key
 from kernels.models.snapshot import Heads, RepoFile
-from kernels.support import process_lock
-from kernels.support.json_store import StoredRecord, read_record, write_record
-from kernels.support.process_lock import exclusively
+from kernels.support import lock as lock_module
+from kernels.support.lock import exclusively
+from kernels.support.record_file import StoredRecord, read_record, write_record
 from kernels.trust.digest import changed_files
 
 COMMIT = "c" * 40
@@ -183,7 +183,7 @@ def test_contents_that_huggingface_hub_shares_between_repositories_are_inside(
 def test_a_lock_that_another_holds_for_too_long_is_an_error(
     repository: RepoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_lock, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(lock_module, "_LOCK_SECONDS", 0.05)
     held, waiting = exclusively(repository.lock("work")), exclusively(repository.lock("work"))
     with held, pytest.raises(StoreError, match="Another process"):
         waiting.__enter__()

@@ -22,7 +22,7 @@ from kernels.errors import HubUnavailable, InvalidRepository, StoreError
 from kernels.mirror.archive import pack, unpack
 from kernels.models.mirror import MirrorBuild, MirrorFile
 from kernels.models.snapshot import RepoFile
-from kernels.support.json_store import cannot_write
+from kernels.support.files import cannot_write
 from kernels.trust.digest import git_blob_id, sha256_file
 
 pytest.importorskip("zstandard")

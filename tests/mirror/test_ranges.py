@@ -19,7 +19,7 @@ from kernels.mirror.stores.base import EntryNotFound, StoredDocument
 from kernels.models.mirror import MirrorArchive, archive_path
 from kernels.sources.http import Http
 from kernels.sources.http_store import HttpStore
-from kernels.support.concurrency import pause, side_by_side
+from kernels.support.tasks import pause, side_by_side
 
 DATA = random.Random(14).randbytes(1_000_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()

@@ -24,7 +24,7 @@ from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import build_hash, folder_hash, listed_hash
 from kernels.sources.base import Source
 from kernels.support.hashing import feed_file
-from kernels.support.json_store import read_record
+from kernels.support.record_file import read_record
 
 VARIANT = "torch-cpu"
 

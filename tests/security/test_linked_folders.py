@@ -18,9 +18,9 @@ from kernels.cache.prune import plan_prune, prune
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import InvalidRepository, StoreError
 from kernels.models.snapshot import RepoFile
-from kernels.support.json_store import StoredRecord, read_record, write_record
-from kernels.support.process_lock import exclusively, lock_at
-from kernels.support.real_folders import check_folders, make_folders
+from kernels.support.files import check_folders, make_folders
+from kernels.support.lock import exclusively, lock_at
+from kernels.support.record_file import StoredRecord, read_record, write_record
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
 

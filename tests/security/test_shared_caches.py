@@ -24,7 +24,7 @@ from kernels.cache.repo_store import RepoStore
 from kernels.errors import UntrustedPublisher
 from kernels.models.cache_places import endpoint_key
 from kernels.models.snapshot import Heads, RepoFile
-from kernels.support.json_store import StoredRecord, is_ours, read_record, write_record
+from kernels.support.record_file import StoredRecord, is_ours, read_record, write_record
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has other owners and permissions")
 

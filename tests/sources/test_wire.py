@@ -12,7 +12,7 @@ import pytest
 
 from kernels.sources import wire
 from kernels.sources.wire import Sending, connection_errors, send
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 
 
 class _Server(ThreadingHTTPServer):

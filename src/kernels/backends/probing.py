@@ -11,7 +11,7 @@ from kernels.backends.base import Backend, BackendProbe
 from kernels.backends.builtin import is_built_in
 from kernels.support.formatting import format_error, format_value
 from kernels.support.logs import logger
-from kernels.support.typed_json import convert_json
+from kernels.support.record_file import convert_json
 from kernels.support.warn import warn_once
 
 __all__ = ["PROBE_SECONDS", "answer_within", "checked_probe", "probe_backend", "probe_backend_once"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernels.support.concurrency import pause
+from kernels.support.tasks import pause
 
 __all__ = ["in_use", "unused"]
 

@@ -24,8 +24,8 @@ from kernels.errors import KernelsError, StoreError
 from kernels.models.cache_places import endpoint_key
 from kernels.models.requirement import check_repo_id, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, STATUS_FILE, RepoFile, Snapshot
-from kernels.support.json_store import MAX_LISTING_BYTES, StoredRecord, read_record
-from kernels.support.real_folders import is_real_folder
+from kernels.support.files import is_real_folder
+from kernels.support.record_file import MAX_LISTING_BYTES, StoredRecord, read_record
 
 __all__ = [
     "CacheContents",

@@ -25,11 +25,11 @@ from kernels.cache.work_folders import remove_work
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE
-from kernels.support.process_lock import exclusively, lock_at
-from kernels.support.real_folders import check_folders, is_real_folder
+from kernels.support.files import check_folders, is_real_folder
+from kernels.support.lock import exclusively, lock_at
 
 if TYPE_CHECKING:
-    from kernels.support.process_lock import WorkLock
+    from kernels.support.lock import WorkLock
 
 __all__ = ["KeptCommit", "PrunePlan", "PruneResult", "plan_prune", "prune"]
 

@@ -13,18 +13,8 @@ from kernels.errors import InvalidRepository, StoreError
 from kernels.models.cache_places import endpoint_key, mirror_record, repository_folder
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import Heads, RepoFile
-from kernels.support.files import read_bounded
-from kernels.support.json_store import (
-    MAX_LISTING_BYTES,
-    StoredRecord,
-    cannot_write,
-    is_ours,
-    is_owner,
-    read_record,
-    replace_file,
-    write_record,
-)
-from kernels.support.real_folders import LinkedFolder, check_folders, make_folders
+from kernels.support.files import LinkedFolder, cannot_write, check_folders, make_folders, read_bounded, replace_file
+from kernels.support.record_file import MAX_LISTING_BYTES, StoredRecord, is_ours, is_owner, read_record, write_record
 
 __all__ = ["MirrorRecord", "RepoRecords", "cache_errors", "ignored_records"]
 

@@ -35,9 +35,8 @@ from kernels.cache.repo_records import RepoRecords, cache_errors
 from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
-from kernels.support.files import has_room, read_bounded
-from kernels.support.process_lock import WorkLock, lock_at
-from kernels.support.real_folders import check_folders, real_path
+from kernels.support.files import check_folders, has_room, read_bounded, real_path
+from kernels.support.lock import WorkLock, lock_at
 
 if TYPE_CHECKING:
     from kernels.cache.writing import SnapshotWriter

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from kernels.errors import StoreError
 from kernels.models.cache_places import endpoint_key
-from kernels.support.json_store import StoredRecord, read_record, write_record
-from kernels.support.process_lock import exclusively, lock_at
+from kernels.support.lock import exclusively, lock_at
+from kernels.support.record_file import StoredRecord, read_record, write_record
 
 __all__ = ["SeenDocument", "SeenDocuments"]
 

@@ -12,8 +12,8 @@ from kernels.cache.inventory import CacheContents, CachedCommit, is_below, listi
 from kernels.errors import DigestMismatch, KernelsError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot, is_bytecode
-from kernels.support.process_lock import exclusively
-from kernels.support.real_folders import is_real_folder
+from kernels.support.files import is_real_folder
+from kernels.support.lock import exclusively
 from kernels.trust.digest import changed_files, verify_digest
 
 __all__ = ["VerifiedCommit", "verify_contents"]

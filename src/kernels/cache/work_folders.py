@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernels.cache.in_use import in_use, unused
 from kernels.errors import StoreError
-from kernels.support.real_folders import check_folders, is_real_folder, make_folders
+from kernels.support.files import check_folders, is_real_folder, make_folders
 
 __all__ = ["abandoned_work", "folder_size", "remove_work", "work_folder", "work_folders"]
 

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from kernels.cache.repo_records import cache_errors
-from kernels.support.concurrency import check_cancelled
-from kernels.support.files import open_regular
-from kernels.support.real_folders import LinkedFolder, check_folders, is_real_folder, make_folders
+from kernels.support.files import LinkedFolder, check_folders, is_real_folder, make_folders, open_regular
+from kernels.support.tasks import check_cancelled
 from kernels.trust.digest import is_as_listed
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from kernels.catalog.card import CardText
 from kernels.catalog.shown import ShownKernel
 from kernels.errors import KernelsError
 from kernels.models.requirement import check_repo_id
+from kernels.support.record_file import decode_json
 from kernels.support.text import one_line
-from kernels.support.typed_json import decode_json
 
 __all__ = ["LIST_FILE", "MAX_LIST_BYTES", "KernelEntry", "KernelList", "kernel_entry"]
 

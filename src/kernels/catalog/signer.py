@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kernels.support.documents import check_json
-from kernels.support.typed_json import decode_json
+from kernels.support.record_file import decode_json
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES, signer_of
 
 __all__ = ["read_signer"]

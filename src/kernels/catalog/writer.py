@@ -19,7 +19,7 @@ from kernels.catalog.pages import INDEX_FILE, assets, check_catalog, kernel_page
 from kernels.catalog.shown import shown_kernel
 from kernels.mirror.stores.base import EntryNotFound, ReadStore, StoreChanged, StoredDocument, WriteStore
 from kernels.models.mirror import MirrorIndex, RepositoryIndex
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 
 __all__ = ["CatalogChanges", "has_catalog", "write_catalog"]
 

@@ -16,7 +16,7 @@ from kernels.cache.repo_records import ignored_records
 from kernels.diagnosis.finding import Findings
 from kernels.errors import RequestError
 from kernels.support.formatting import format_names, format_text, plural
-from kernels.support.json_store import is_owner
+from kernels.support.record_file import is_owner
 
 __all__ = ["CacheReport", "check_cache"]
 

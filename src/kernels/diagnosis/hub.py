@@ -21,9 +21,9 @@ from kernels.models.mirror import MIRROR_FILE, parse_time
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.sources.response import read_body
 from kernels.sources.wire import request_headers, send
-from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import error_on_one_line, format_text, plural
 from kernels.support.secrets import redacted
+from kernels.support.tasks import side_by_side
 
 __all__ = ["HUB_SECONDS", "HubReport", "check_address", "check_hubs", "no_answer_in_time"]
 

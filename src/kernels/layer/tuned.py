@@ -30,11 +30,9 @@ from kernels.layer.layer import is_function, is_function_class
 from kernels.layer.loading import name_in_kernel
 from kernels.layer.mode import Mode
 from kernels.layer.plan import LayerRequest, plan_layers
-from kernels.support.files import read_bounded
+from kernels.support.files import check_folders, read_bounded, replace_file
 from kernels.support.formatting import error_on_one_line, wrong_type
-from kernels.support.json_store import StoredRecord, read_record, replace_file, write_record
-from kernels.support.real_folders import check_folders
-from kernels.support.typed_json import decode_json
+from kernels.support.record_file import StoredRecord, decode_json, read_record, write_record
 
 if TYPE_CHECKING:
     from torch import nn

@@ -27,8 +27,8 @@ from kernels.loader.registry import (
 )
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import RepoInfo, check_repo_id
+from kernels.support.files import real_path
 from kernels.support.formatting import did_you_mean
-from kernels.support.real_folders import real_path
 
 __all__ = [
     "LoadedKernel",

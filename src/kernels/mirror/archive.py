@@ -16,10 +16,9 @@ from kernels.errors import ArchiveDamaged, DigestMismatch, HubUnavailable, Inval
 from kernels.mirror.tar_format import END, padding, tar_header, tar_size
 from kernels.mirror.zstd_frame import CutFrame, InvalidFrame, compressor, decompressed, frame_bound
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
-from kernels.support.concurrency import check_cancelled
-from kernels.support.feeding import feed
 from kernels.support.files import open_regular
 from kernels.support.formatting import format_value
+from kernels.support.tasks import check_cancelled, feed
 
 if TYPE_CHECKING:
     from hashlib import _Hash

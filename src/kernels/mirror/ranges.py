@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 from kernels.errors import HubUnavailable
 from kernels.mirror.stores.base import ReadStore
 from kernels.models.mirror import MirrorArchive
-from kernels.support.concurrency import check_cancelled, pause, results_ahead
 from kernels.support.logs import logger
+from kernels.support.tasks import check_cancelled, pause, results_ahead
 
 __all__ = ["archive_chunks"]
 

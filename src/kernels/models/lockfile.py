@@ -24,7 +24,7 @@ from kernels.models.requirement import Requirement, is_commit
 from kernels.support.documents import load_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import format_text, format_value
-from kernels.support.typed_json import convert_json
+from kernels.support.record_file import convert_json
 
 __all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Pin", "hashes_path", "lock_again", "unpinned_build"]
 

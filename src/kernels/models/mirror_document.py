@@ -11,7 +11,7 @@ from kernels.models.mirror_checks import check_mirror_index, check_repository_in
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import format_text, format_value
-from kernels.support.typed_json import decode_json
+from kernels.support.record_file import decode_json
 
 __all__ = ["MIRROR_FORMAT", "MirrorDocument"]
 

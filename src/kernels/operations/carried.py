@@ -16,9 +16,8 @@ from kernels.operations.download_progress import Progress
 from kernels.operations.mirroring.run import PlannedMirroring
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import FolderSource
-from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
+from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded, replace_file
 from kernels.support.formatting import shell_word
-from kernels.support.json_store import replace_file
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 

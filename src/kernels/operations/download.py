@@ -36,8 +36,8 @@ from kernels.resolver.likely_builds import LikelyBuilds
 from kernels.resolver.target import Target
 from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without_undelivered
 from kernels.sources.progress import watched
-from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
+from kernels.support.tasks import side_by_side
 from kernels.tracebacks import public
 from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import TrustPolicy

@@ -36,9 +36,9 @@ from kernels.resolver.variant import Variant
 from kernels.sources.base import Moved, Source
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import PathSource
-from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import format_text
 from kernels.support.logs import logger
+from kernels.support.tasks import side_by_side
 from kernels.support.warn import warn_once
 from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import TrustPolicy

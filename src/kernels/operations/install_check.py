@@ -2,7 +2,7 @@
 
 A file with the recorded size, times and inode is the file that was checked. Any other is checked again: one that was
 changed, even if its modification time was set back (which changes the inode's own time), and one that was copied to
-another machine with its cache. A record that another user could have written is not read (`support/json_store.py`).
+another machine with its cache. A record that another user could have written is not read (`support/record_file.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernels.errors import DigestMismatch
 from kernels.models.metadata import Digest
 from kernels.models.snapshot import BUILD_FOLDER, Snapshot, is_bytecode
 from kernels.sources.base import Source
-from kernels.support.json_store import MAX_LISTING_BYTES, StoredRecord, read_record, write_record
+from kernels.support.record_file import MAX_LISTING_BYTES, StoredRecord, read_record, write_record
 
 if TYPE_CHECKING:
     from kernels.models.lockfile import ContentHash

@@ -32,9 +32,9 @@ from kernels.resolver.redirects import SnapshotKey
 from kernels.resolver.selection import choose_backend
 from kernels.resolver.target import Target
 from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without_undelivered
-from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
 from kernels.support.logs import logger
+from kernels.support.tasks import side_by_side
 from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import TrustPolicy
 

@@ -25,8 +25,8 @@ from kernels.resolver.ordered_sources import mention_absent
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.target import Target
 from kernels.sources.session_cache import forget
-from kernels.support.concurrency import side_by_side
-from kernels.support.json_store import replace_file
+from kernels.support.files import replace_file
+from kernels.support.tasks import side_by_side
 from kernels.support.written_paths import stay_inside
 from kernels.trust.publishers import TrustPolicy
 

@@ -36,7 +36,7 @@ from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource, PathSource
 from kernels.sources.folder_record import FolderRecord, read_folder_record, recorded_repositories
 from kernels.support.checks import CheckResult
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import TrustPolicy, is_refused
 from kernels.trust.signing_policy import Policy, Rule

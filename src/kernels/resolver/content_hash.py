@@ -18,8 +18,8 @@ from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, UNCOVERED_FILES, RepoFile, Snapshot, is_bytecode
 from kernels.sources.base import Source
-from kernels.support.concurrency import side_by_side
 from kernels.support.hashing import on_every_core
+from kernels.support.tasks import side_by_side
 from kernels.trust.digest import git_blob_id, sha256_file, variant_files
 
 __all__ = ["build_hash", "folder_hash", "listed_hash"]

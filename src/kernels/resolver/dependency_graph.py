@@ -16,7 +16,7 @@ from kernels.models.requirement import Requirement
 from kernels.resolver.finder import Resolved
 from kernels.resolver.redirects import SnapshotKey
 from kernels.sources.base import Source
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 
 __all__ = ["Asked", "DependencyGraph", "GraphNode", "walk_dependencies"]
 

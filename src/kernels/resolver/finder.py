@@ -17,8 +17,8 @@ from kernels.models.snapshot import Snapshot
 from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on, mention_passed
 from kernels.resolver.redirects import FoundSnapshot, SettleCommit, follow_redirects, sources_of
 from kernels.sources.base import Source
-from kernels.support.concurrency import check_cancelled, side_by_side
 from kernels.support.logs import logger
+from kernels.support.tasks import check_cancelled, side_by_side
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, admission, ask_trust
 

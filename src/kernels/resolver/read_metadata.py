@@ -12,7 +12,7 @@ from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, RepoFile, Snapshot
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
-from kernels.support.concurrency import results_ahead, side_by_side
+from kernels.support.tasks import results_ahead, side_by_side
 
 if TYPE_CHECKING:
     from kernels.trust.signing_policy import Rule

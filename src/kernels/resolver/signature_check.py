@@ -12,7 +12,7 @@ from kernels import settings
 from kernels.errors import InvalidRepository, NotInCache, UntrustedSignature
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, Snapshot
 from kernels.sources.base import Source
-from kernels.support.json_store import StoredRecord, read_record, write_record
+from kernels.support.record_file import StoredRecord, read_record, write_record
 from kernels.trust.signing_policy import Identity, Rule
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES, too_large, verify_bundle
 

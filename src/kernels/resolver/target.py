@@ -23,7 +23,7 @@ from kernels.errors import BackendUnavailable, RequestError
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import did_you_mean, format_value, wrong_type
 from kernels.support.installed import installed_version
-from kernels.support.typed_json import decode_json
+from kernels.support.record_file import decode_json
 from kernels.support.version import MajorMinor
 
 __all__ = ["Device", "Target", "not_there"]

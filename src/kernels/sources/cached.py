@@ -31,9 +31,9 @@ from kernels.sources.hub_errors import of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
-from kernels.support.concurrency import side_by_side
+from kernels.support.lock import exclusively
 from kernels.support.logs import logger
-from kernels.support.process_lock import exclusively
+from kernels.support.tasks import side_by_side
 from kernels.trust.publishers import Publishers
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from kernels.sources.progress import downloading, report
 from kernels.sources.response import WrongAnswer, begins_at, chunks
 from kernels.sources.wire import EarlyRequest, api_timeout, packed
 from kernels.sources.xet import in_xet, token_path, xet_stream
-from kernels.support.concurrency import Cancelled, check_cancelled, side_by_side
 from kernels.support.formatting import format_value
 from kernels.support.logs import logger
+from kernels.support.tasks import Cancelled, check_cancelled, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -22,7 +22,7 @@ from kernels.models.snapshot import RepoFile, Snapshot, is_bytecode
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import as_clause, format_text, format_value
-from kernels.support.typed_json import decode_json
+from kernels.support.record_file import decode_json
 
 __all__ = [
     "RECORD_FILE",

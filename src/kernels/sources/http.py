@@ -43,10 +43,10 @@ from kernels.sources.wire import (
     send,
     take_early,
 )
-from kernels.support.concurrency import check_cancelled, pause, when_cancelled
 from kernels.support.documents import TooComplex
 from kernels.support.formatting import format_value
 from kernels.support.logs import logger, make_safe
+from kernels.support.tasks import check_cancelled, pause, when_cancelled
 
 if TYPE_CHECKING:
     from kernels.mirror.stores.base import StoredDocument

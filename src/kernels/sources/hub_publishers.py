@@ -17,7 +17,7 @@ from kernels.sources.http import BRIEF, VERDICT, Http, MirrorAnswer
 from kernels.sources.hub_errors import HubRefused, no_answer
 from kernels.sources.hub_responses import PUBLISHER
 from kernels.sources.session_cache import memory_of
-from kernels.support.process_lock import exclusively
+from kernels.support.lock import exclusively
 from kernels.trust.publishers import PublisherTrust, Verdicts
 
 if TYPE_CHECKING:

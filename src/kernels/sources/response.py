@@ -19,8 +19,8 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 from kernels.errors import HubUnavailable
 from kernels.models.mirror_form import REPAIR_ADVICE, is_mirror_document
 from kernels.sources.hub_errors import HubRefused, Moved
-from kernels.support.concurrency import check_cancelled
 from kernels.support.formatting import format_value
+from kernels.support.tasks import check_cancelled
 from kernels.support.text import SafeText
 
 __all__ = [

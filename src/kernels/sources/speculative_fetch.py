@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from kernels.models.snapshot import RepoFile
 from kernels.sources.download import WORKERS, is_small
 from kernels.sources.progress import downloading, report
-from kernels.support.concurrency import begin
+from kernels.support.tasks import begin
 
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import Snapshot
     from kernels.sources.remote import Remote
-    from kernels.support.concurrency import Begun
-    from kernels.support.process_lock import WorkLock
+    from kernels.support.lock import WorkLock
+    from kernels.support.tasks import Begun
 
 __all__ = ["MAX_BYTES", "MAX_FILES", "MAX_LARGE", "SpeculativeFetch", "large_files", "small_files", "speculative_fetch"]
 

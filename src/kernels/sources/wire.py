@@ -255,7 +255,7 @@ class Sending:
         """
         try:
             while not self._done.wait(_POLL_SECONDS):
-                from kernels.support.concurrency import check_cancelled  # not before the first request of a call
+                from kernels.support.tasks import check_cancelled  # not before the first request of a call
 
                 check_cancelled()
                 if time.monotonic() > self._deadline:

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from kernels.sources.http import BRIEF, Http
 from kernels.sources.hub_responses import XET_TOKEN
-from kernels.support.concurrency import check_cancelled
+from kernels.support.tasks import check_cancelled
 
 if TYPE_CHECKING:
     from kernels.models.snapshot import RepoFile, Snapshot

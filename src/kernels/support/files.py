@@ -1,18 +1,41 @@
-"""Read third-party files: regular files only, up to a limit.
+"""Files and folders: only regular files are read, up to a limit; no folder of a cache is a link; writing is whole.
 
 A FIFO or a device instead of a file would block the reader or never end. Files are opened without waiting and checked
 through their descriptor, so that none can be replaced between the check and the read.
+
+In a shared cache another user may plant a link instead of a folder. The cache's own folder may be a link, as the user
+named it. Every folder below it is checked before anything in it is written or deleted.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["FileTooLarge", "NotRegularFile", "has_room", "open_regular", "read_bounded", "read_rest"]
+from kernels.errors import StoreError
+
+__all__ = [
+    "FileTooLarge",
+    "LinkedFolder",
+    "NotRegularFile",
+    "cannot_write",
+    "check_folders",
+    "has_room",
+    "is_real_folder",
+    "make_folders",
+    "open_regular",
+    "read_bounded",
+    "read_rest",
+    "real_path",
+    "replace_file",
+]
 
 _PathLike = os.PathLike[str] | str
 
@@ -125,3 +148,182 @@ def has_room(folder: _PathLike, size: int) -> bool:
     """
     disk = shutil.disk_usage(folder)
     return disk.total == 0 or disk.free >= size
+
+
+#: A repository's folder in a cache.
+_REPOSITORY = r"(kernel|model)s--[^/\\]+--[^/\\]+"
+
+#: `<cache>/.locks/<kind>/<Hub>/<file>` is the deepest path of a lock or a record.
+_MOST_FOLDERS = 3
+
+
+class LinkedFolder(OSError):
+    """A link was found instead of a folder."""
+
+
+def is_real_folder(path: os.PathLike[str] | str) -> bool:
+    """Whether a path is a folder itself, not a link (on Windows: a junction) to one.
+
+    Example:
+        >>> import tempfile
+        >>> is_real_folder(tempfile.mkdtemp())
+        True
+    """
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and not _is_link(facts)
+
+
+def real_path(path: str, resolved: dict[str, str]) -> str:
+    """`os.path.realpath` for many files in few folders: each folder is resolved once."""
+
+    def folder(name: str) -> str:
+        if name not in resolved:
+            resolved[name] = os.path.realpath(name)
+        return resolved[name]
+
+    parent, name = os.path.split(path)
+    try:
+        target_folder, name = os.path.split(os.path.join(folder(parent), os.readlink(path)))
+    except OSError:  # no link
+        return os.path.join(folder(parent), name)
+    target = os.path.join(folder(target_folder), name)
+    return os.path.realpath(target) if name in ("", ".", "..") or os.path.islink(target) else target
+
+
+def check_folders(folder: Path, root: Path | None = None) -> None:
+    """Check that no folder of a cache, down to this one, is a link; they need not exist.
+
+    Args:
+        folder: The folder whose content will be read, written or deleted.
+        root: The cache's folder, which may be a link. Default: the parent of `.locks` or of the repository's folder in
+            the path; without either, only `folder` itself is checked.
+
+    Raises:
+        LinkedFolder: One is a link.
+        OSError: One cannot be read.
+
+    Example:
+        >>> check_folders(Path("/cache/kernels--org--relu/blobs"))
+    """
+    with suppress(FileNotFoundError):  # then nothing below it exists
+        for step in _steps(folder, root):
+            _refuse_link(step, os.lstat(step))
+
+
+def make_folders(folder: Path, root: Path | None = None) -> None:
+    """Create a folder of a cache and its parents, none of which may be a link.
+
+    Args:
+        folder: The folder, which may exist.
+        root: As of `check_folders`.
+
+    Raises:
+        LinkedFolder: One is a link.
+        OSError: One cannot be created.
+
+    Example:
+        >>> import tempfile
+        >>> make_folders(Path(tempfile.mkdtemp()) / ".locks" / "kernels--org--relu")
+    """
+    for step in _steps(folder, root):
+        try:
+            facts = os.lstat(step)
+        except FileNotFoundError:
+            try:
+                os.mkdir(step)
+            except FileExistsError:
+                pass
+            except FileNotFoundError:  # the cache's own folder does not exist yet
+                os.makedirs(step, exist_ok=True)
+            facts = os.lstat(step)
+        _refuse_link(step, facts)
+        if not stat.S_ISDIR(facts.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), step)
+
+
+def _refuse_link(step: str, facts: os.stat_result) -> None:
+    if _is_link(facts):
+        raise LinkedFolder(errno.ELOOP, f"{step} is a link; expected a folder. Remove it", step)
+
+
+def _is_link(facts: os.stat_result) -> bool:
+    # `lstat` shows a junction (Windows) as a folder.
+    junction = getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", None)
+    return stat.S_ISLNK(facts.st_mode) or (junction is not None and getattr(facts, "st_reparse_tag", 0) == junction)
+
+
+def _steps(folder: Path, root: Path | None) -> list[str]:
+    """The folders to check, from the one below the cache's own down to this one."""
+    path = os.fspath(folder)
+    steps = [path]
+    if root is not None:
+        top = "" if root == Path() else os.fspath(root)
+        while (path := os.path.dirname(path)) != top:
+            if len(path) <= len(top):
+                raise ValueError(f"{folder} must be below {root}")
+            steps.append(path)
+        return steps[::-1]
+    repository = 0
+    for count in range(1, _MOST_FOLDERS + 1):
+        name = os.path.basename(path)
+        if name == ".locks":
+            return steps[::-1]
+        if not repository and re.fullmatch(_REPOSITORY, name):  # or a folder of `.locks`, which is seen next
+            repository = count
+        path = os.path.dirname(path)
+        steps.append(path)
+    return steps[: repository or 1][::-1]
+
+
+def replace_file(path: Path, content: bytes, suffix: str = ".tmp", *, mode: int | None = None) -> None:
+    """Write `content` under a temporary name beside `path` and rename it into place.
+
+    Args:
+        path: The file.
+        content: Its content.
+        suffix: The end of the temporary name.
+        mode: The most rights on it, whatever the folder's default. Default: those of a new file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}{suffix}")
+    try:
+        with open(temporary, "xb", opener=None if mode is None else _opener(mode)) as file:
+            file.write(content)
+        os.replace(temporary, path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _opener(mode: int) -> Callable[[str, int], int]:
+    def open_new(path: str, flags: int) -> int:
+        if not hasattr(os, "geteuid"):  # Windows cannot replace a read-only file
+            return os.open(path, flags)
+        descriptor = os.open(path, flags, mode)
+        # A default ACL may give more, and a strict umask leave too little for its own process.
+        found = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        wanted = found & mode | stat.S_IRUSR
+        if wanted != found:
+            try:
+                os.fchmod(descriptor, wanted)
+            except OSError:
+                os.close(descriptor)
+                raise
+        return descriptor
+
+    return open_new
+
+
+def cannot_write(error: OSError, path: Path) -> StoreError:
+    """The error for a file of the cache that cannot be written."""
+    advice = "Free some space, or name" if error.errno in _FULL else "Name"
+    return StoreError(
+        f"Cannot write {path}: {error.strerror or error}. Nothing in the cache was changed. {advice} another folder "
+        "with KERNELS_CACHE."
+    )
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

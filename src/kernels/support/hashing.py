@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernels.support.concurrency import check_cancelled, side_by_side
 from kernels.support.files import open_regular
+from kernels.support.tasks import check_cancelled, side_by_side
 
 if TYPE_CHECKING:
     from hashlib import _Hash

@@ -22,9 +22,9 @@ from kernels import settings
 from kernels.errors import HubUnavailable, NotInCache, PublisherUnknown, StoreError, UntrustedPublisher
 from kernels.models.cache_places import endpoint_key
 from kernels.models.requested_names import allowed_repositories
-from kernels.support.json_store import StoredRecord, read_record, write_record
+from kernels.support.lock import exclusively, lock_at
 from kernels.support.logs import logger
-from kernels.support.process_lock import exclusively, lock_at
+from kernels.support.record_file import StoredRecord, read_record, write_record
 from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from kernels.mirror.stores import cloud, clouds
 from kernels.mirror.stores.base import EntryNotFound, StoreChanged, WriteStore
 from kernels.mirror.stores.opening import open_store
 from kernels.models.mirror import MirrorArchive
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 
 pytestmark = pytest.mark.usefixtures("isolated_env")
 

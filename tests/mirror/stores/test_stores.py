@@ -12,7 +12,7 @@ from kernels.errors import HubUnavailable, InvalidRepository
 from kernels.mirror.stores.base import EntryNotFound, StoreChanged, WriteStore
 from kernels.mirror.stores.folder import FolderStore
 from kernels.mirror.stores.opening import open_store
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 
 DOCUMENT, ARCHIVE = "api/kernels/org/relu/refs", f"archives/0a/{'0a' * 32}.tar.zst"
 

@@ -23,8 +23,8 @@ from kernels.errors import HubUnavailable, InvalidMetadata, InvalidVariant, Kern
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.resolver.variant import parse_variant
-from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import format_names, plural
+from kernels.support.tasks import side_by_side
 
 __all__ = ["Publishing"]
 

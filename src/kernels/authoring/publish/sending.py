@@ -16,9 +16,9 @@ from kernels.authoring.publish.hub_client import PublishClient
 from kernels.authoring.publish.local_builds import LocalFile
 from kernels.errors import HubUnavailable, RequestError
 from kernels.sources.response import requested_wait
-from kernels.support.concurrency import pause, side_by_side
 from kernels.support.formatting import format_names
 from kernels.support.hashing import on_every_core
+from kernels.support.tasks import pause, side_by_side
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd

@@ -20,9 +20,9 @@ from kernels.mirror.stores.content_types import content_type
 from kernels.mirror.stores.paths import check_path
 from kernels.mirror.stores.waiting import result_of, started
 from kernels.models.mirror_form import REPAIR_ADVICE
-from kernels.support.concurrency import Cancelled, pause
 from kernels.support.formatting import plural
 from kernels.support.logs import logger
+from kernels.support.tasks import Cancelled, pause
 from kernels.support.warn import warn_once
 
 __all__ = ["CloudStore"]

@@ -21,10 +21,9 @@ from kernels.errors import HubUnavailable, KernelsError, StoreError
 from kernels.mirror.stores.base import EntryNotFound, StoreChanged, StoredDocument, StoredEntry
 from kernels.mirror.stores.paths import check_path
 from kernels.models.mirror_form import REPAIR_ADVICE
-from kernels.support.concurrency import check_cancelled
-from kernels.support.files import FileTooLarge, NotRegularFile, open_regular, read_rest
-from kernels.support.process_lock import lock_at
-from kernels.support.real_folders import check_folders, make_folders
+from kernels.support.files import FileTooLarge, NotRegularFile, check_folders, make_folders, open_regular, read_rest
+from kernels.support.lock import lock_at
+from kernels.support.tasks import check_cancelled
 
 __all__ = ["FolderStore"]
 

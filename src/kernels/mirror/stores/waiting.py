@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from kernels.errors import HubUnavailable
-from kernels.support.concurrency import Cancelled, check_cancelled, when_cancelled
+from kernels.support.tasks import Cancelled, check_cancelled, when_cancelled
 
 __all__ = ["TookTooLong", "result_of", "started"]
 

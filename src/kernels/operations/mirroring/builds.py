@@ -35,7 +35,7 @@ from kernels.resolver.planner import Planned
 from kernels.sources.base import Source
 from kernels.sources.cached import CachedSource
 from kernels.sources.progress import watched
-from kernels.support.json_store import StoredRecord, read_record, write_record
+from kernels.support.record_file import StoredRecord, read_record, write_record
 
 __all__ = ["BuildTaker", "check_pinned", "content_of", "taken_files"]
 

@@ -15,7 +15,7 @@ from kernels.operations.mirroring.request import LeftOut, MirrorRequest
 from kernels.operations.mirroring.wanted import MirrorChoice, expand
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 
 __all__ = ["RequestedChoices"]
 

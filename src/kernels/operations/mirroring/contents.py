@@ -17,8 +17,8 @@ from kernels.models.mirror import (
     index_path,
 )
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES
-from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import did_you_mean
+from kernels.support.tasks import side_by_side
 
 __all__ = [
     "MirrorProblem",

@@ -22,8 +22,8 @@ from kernels.models.mirror import (
 from kernels.models.mirror_document import MirrorDocument
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES
 from kernels.models.requirement import is_commit, is_repo_id
-from kernels.support.concurrency import pause
 from kernels.support.formatting import format_names, format_text
+from kernels.support.tasks import pause
 
 __all__ = ["MirrorDocuments"]
 

@@ -37,7 +37,7 @@ from kernels.operations.mirroring.documents import MirrorDocuments
 from kernels.operations.mirroring.merging import listed_repository
 from kernels.operations.mirroring.pages import update_pages
 from kernels.operations.mirroring.request import ALL_VERSIONS, MirrorVersions
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 
 __all__ = ["MirrorPrunePlan", "MirrorPruneResult", "PrunedCommit", "plan_mirror_prune", "prune_mirror"]
 

@@ -51,7 +51,7 @@ from kernels.resolver.target import Target
 from kernels.sources.cached import CachedSource
 from kernels.sources.call_sources import Sources
 from kernels.sources.session_cache import forget
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 from kernels.tracebacks import public
 from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import TrustPolicy

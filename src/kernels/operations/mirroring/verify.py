@@ -39,7 +39,7 @@ from kernels.operations.mirroring.contents import (
 )
 from kernels.resolver.read_metadata import check_signed_version
 from kernels.sources.progress import downloading, report
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 from kernels.trust.active_policy import active_policy
 from kernels.trust.signing_policy import Policy
 from kernels.trust.sigstore import verify_bundle

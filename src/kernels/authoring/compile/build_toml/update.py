@@ -10,7 +10,7 @@ from kernels.authoring.compile.build_toml.editions import canonical, upgraded
 from kernels.authoring.compile.build_toml.keys import EDITION
 from kernels.authoring.compile.build_toml.reader import parse_source, read_build_toml
 from kernels.errors import BuildError
-from kernels.support.json_store import replace_file
+from kernels.support.files import replace_file
 from kernels.support.toml import TomlFile, parse_toml
 from kernels.support.written_paths import stay_inside
 

@@ -6,15 +6,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from kernels.sources import xet
-from kernels.support import concurrency
-from kernels.support.concurrency import (
+from kernels.support import tasks
+from kernels.support.tasks import (
     Cancelled,
     begin,
     check_cancelled,
+    feed,
     is_cancelled,
     pause,
     results_ahead,
@@ -93,7 +95,7 @@ def test_an_error_ends_the_others_also_those_that_they_started(depth: int) -> No
 
 
 def test_an_error_is_raised_after_the_others_have_put_their_files_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "_GRACE_SECONDS", 60)
+    monkeypatch.setattr(tasks, "_GRACE_SECONDS", 60)
     started, left = threading.Event(), [True]
 
     def work(fails: bool) -> None:
@@ -137,7 +139,7 @@ def test_a_stream_from_xet_that_stalls_ends_with_the_work() -> None:
 
 _BUSY = """
 import os, signal, sys, threading, time
-from kernels.support.concurrency import side_by_side
+from kernels.support.tasks import side_by_side
 signal.signal(signal.SIGINT, signal.default_int_handler)
 def interrupt():
     time.sleep(0.3)
@@ -251,3 +253,39 @@ def test_the_error_of_work_that_was_begun_is_raised_where_its_results_are_taken(
     begun = begin(lambda item: 1 // item, [0], at_once=1, name="test")
     with pytest.raises(ZeroDivisionError):
         list(begun.as_they_come())
+
+
+@pytest.mark.parametrize("made", [0, 1, 2, 50])
+def test_pieces_are_used_while_others_are_made(made: int) -> None:
+    used: list[int] = []
+    feed(range(made), used.extend, ahead=3, name="test")
+    assert used == list(range(made))
+
+
+@pytest.mark.parametrize("fails", ["the use", "the making", "both"])
+def test_an_error_on_one_side_ends_the_other(fails: str) -> None:
+    used: list[int] = []
+    made: list[int] = []
+
+    def pieces() -> Iterator[int]:
+        for piece in range(1000):
+            if piece == 500 and fails != "the use":
+                raise KeyError("made")
+            made.append(piece)
+            yield piece
+
+    def use(given: Iterator[int]) -> None:
+        for piece in given:
+            used.append(piece)
+            if piece == 10 and fails != "the making":
+                raise ValueError("used")
+
+    with pytest.raises(KeyError if fails == "the making" else ValueError):
+        feed(pieces(), use, ahead=3, name="feeding")
+    assert used == (made if fails == "the making" else list(range(11)))
+    assert len(made) <= 500
+    assert not any("feeding" in thread.name for thread in threading.enumerate())
+
+
+def test_a_use_that_takes_only_some_pieces() -> None:
+    feed(range(100), next, ahead=3, name="test")

@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from kernels.errors import StoreError
-from kernels.support.concurrency import check_cancelled, is_cancelled
-from kernels.support.files import open_regular
-from kernels.support.json_store import cannot_write
+from kernels.support.files import cannot_write, make_folders, open_regular
 from kernels.support.logs import logger
-from kernels.support.real_folders import make_folders
+from kernels.support.tasks import check_cancelled, is_cancelled
 
 if TYPE_CHECKING:
     from io import FileIO

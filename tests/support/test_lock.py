@@ -14,9 +14,9 @@ import pytest
 from filelock import FileLock, Timeout
 
 from kernels.errors import StoreError
-from kernels.support import process_lock
-from kernels.support.concurrency import side_by_side
-from kernels.support.process_lock import WorkLock, exclusively, lock_at, without_flock
+from kernels.support import lock as lock_module
+from kernels.support.lock import WorkLock, exclusively, lock_at, without_flock
+from kernels.support.tasks import side_by_side
 
 WITHOUT = {name: getattr(errno, name) for name in ("ENOLCK", "ENOSYS", "ENOTSUP", "EOPNOTSUPP")}
 
@@ -45,7 +45,7 @@ def left_by_a_process(marker: Path, host: str = "") -> None:
         code += f"socket.gethostname = lambda: {host!r}\n"
     code += "from filelock import SoftFileLease\n"
     code += (
-        f"held = SoftFileLease(sys.argv[1], lease_duration={process_lock._LEASE_SECONDS})\nheld.acquire()\nos._exit(0)"
+        f"held = SoftFileLease(sys.argv[1], lease_duration={lock_module._LEASE_SECONDS})\nheld.acquire()\nos._exit(0)"
     )
     subprocess.run([sys.executable, "-c", code, str(marker)], check=True)
     assert marker.is_file()
@@ -151,7 +151,7 @@ def test_the_marker_of_a_process_that_was_killed_holds_nothing(monkeypatch: pyte
 
 def test_the_marker_of_another_machines_process_expires(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
-    monkeypatch.setattr(process_lock, "_LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(lock_module, "_LEASE_SECONDS", 0.5)
     left_by_a_process(tmp_path / "work.lock.held", host="elsewhere")
     with pytest.raises(Timeout):
         lock_at(tmp_path / "work.lock").acquire(timeout=0)
@@ -174,7 +174,7 @@ def test_a_marker_that_is_none_expires(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_an_empty_marker_of_a_process_that_was_killed_expires(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
-    monkeypatch.setattr(process_lock, "_LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(lock_module, "_LEASE_SECONDS", 0.5)
     (tmp_path / "work.lock.held").touch()
     with pytest.raises(Timeout):
         lock_at(tmp_path / "work.lock").acquire(timeout=0)
@@ -193,7 +193,7 @@ def test_a_marker_that_is_empty_for_a_moment_is_held(monkeypatch: pytest.MonkeyP
 
 def test_a_holder_keeps_the_lock_for_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
-    monkeypatch.setattr(process_lock, "_LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(lock_module, "_LEASE_SECONDS", 0.3)
     with exclusively(lock_at(tmp_path / "work.lock")), pytest.raises(Timeout):
         lock_at(tmp_path / "work.lock").acquire(timeout=1)
 
@@ -201,7 +201,7 @@ def test_a_holder_keeps_the_lock_for_as_long_as_it_lives(monkeypatch: pytest.Mon
 def test_the_marker_of_another_version_is_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
     with exclusively(lock_at(tmp_path / "work.lock")):
-        monkeypatch.setattr(process_lock, "_LEASE_SECONDS", 1.0)
+        monkeypatch.setattr(lock_module, "_LEASE_SECONDS", 1.0)
         with (
             pytest.raises(StoreError, match=r"work\.lock\.held.*delete it"),
             exclusively(lock_at(tmp_path / "work.lock")),

@@ -8,13 +8,13 @@ import sys
 import msgspec
 import pytest
 
-from kernels.support.typed_json import decode_json
+from kernels.support.record_file import decode_json
 
 #: Types that no thread has decoded yet, in a process that changes threads as often as it can.
 FIRST_TIME = """
 import sys, threading
 import msgspec
-from kernels.support.typed_json import decode_json
+from kernels.support.record_file import decode_json
 sys.setswitchinterval(1e-6)
 barrier = threading.Barrier(8)
 fields = "".join(f"    a{i}: 'dict[str, list[int]]' = {{}}\\n" for i in range(10))
