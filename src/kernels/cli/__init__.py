@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from kernels import settings
 from kernels._version import __version__
 from kernels.cli._groups import GROUPS
 from kernels.cli._help import command_help, group_help
@@ -26,7 +27,6 @@ from kernels.cli._output import log_to_stderr, print_error, print_in_any_locale,
 from kernels.cli._values import Choice, actions_of, read_values
 from kernels.support.installed import installed_from
 from kernels.support.text import clean
-from kernels.tracebacks import all_shown, show_all, shown_as_before
 
 __all__ = ["app", "main"]
 
@@ -74,7 +74,7 @@ class _Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         if ctx.find_root().params["debug"]:
-            show_all()
+            os.environ["KERNELS_DEBUG"] = "1"
         try:
             with log_to_stderr(ctx.find_root().params["verbose"]), reserve_stdout():
                 return super().invoke(ctx)
@@ -147,10 +147,14 @@ class _Commands(TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         standalone = options.pop("standalone_mode", True)
         options["standalone_mode"] = False
-        with shown_as_before():
+        before = {name: os.environ[name] for name in ("KERNELS_DEBUG",) if name in os.environ}
+        try:
             if not standalone:
                 return super().main(*args, **options)
             sys.exit(self._status(*args, **options))
+        finally:  # a program may run commands in its process
+            os.environ.pop("KERNELS_DEBUG", None)
+            os.environ.update(before)
 
     def _status(self, *args: Any, **options: Any) -> Any:
         """The exit status of a command line; what typer would print is printed."""
@@ -167,7 +171,7 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             return _interrupted()
         except OSError as error:  # standard output cannot take the help
-            if all_shown():  # `--debug`, and the command's own error
+            if settings.debug():  # `--debug`, and the command's own error
                 raise
             print_error(error)
             return 1

@@ -40,7 +40,6 @@ from kernels.loader.registry import (
 from kernels.support.formatting import format_error, format_value
 from kernels.support.logs import logger
 from kernels.support.text import clean
-from kernels.tracebacks import SYNTAX_ERRORS
 
 __all__ = ["all_or_nothing", "install_finder"]
 
@@ -245,8 +244,8 @@ def _add_note(error: BaseException, note: str) -> None:
 def _place(package: KernelPackage, error: BaseException) -> str:
     """The innermost line of the kernel's own Python code."""
     lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    if type(error) in SYNTAX_ERRORS and isinstance(error.filename, str):  # type: ignore[attr-defined]
-        lines.append((error.filename, error.lineno or 1))  # type: ignore[attr-defined]
+    if isinstance(error, SyntaxError) and isinstance(error.filename, str):
+        lines.append((error.filename, error.lineno or 1))
     own = [(inside, line) for name, line in lines if (inside := package.relative(name)) is not None]
     return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
 
