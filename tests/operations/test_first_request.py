@@ -77,7 +77,7 @@ def test_nothing_else_is_imported_while_the_session_is_made(hub: TestHub, tmp_pa
     modules = _modules_before_the_first_connection(tmp_path, "no session")
     own = [each for each in modules if each.partition(".")[0] == "kernels"]
     assert own != modules  # the session's
-    assert len(own) <= 25, own  # with that for forks, which wait until the session is made
+    assert len(own) <= 25, own
     assert hub.count("/refs") == 1
 
 

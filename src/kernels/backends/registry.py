@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from kernels.backends.deferred import DeferredBackend
 from kernels.backends.registration import BackendEntry, Origin, Problem
 from kernels.errors import RequestError
+from kernels.support.forks import ForkLock
 from kernels.support.formatting import did_you_mean, format_value
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -75,11 +75,11 @@ class _Looking(threading.local):
 
 
 # Held while the state is replaced, never while code of a plugin is imported.
-_lock = threading.RLock()
+_lock = ForkLock()
 _state = _State({}, {})
 
 #: Held by the thread that registers what it has found.
-_discovery = threading.RLock()
+_discovery = ForkLock()
 _looking = _Looking()
 
 #: Whether backends were looked for, and all were found that there are.
@@ -87,16 +87,6 @@ _looked = False
 
 #: Called with each backend that leaves.
 _leaving: list[Callable[[Backend], None]] = []
-
-
-def _renew() -> None:
-    # A lock that another thread of the parent held is held for ever in the child.
-    global _lock, _discovery
-    _lock, _discovery = threading.RLock(), threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 def register_backend(backend: BackendLike | type[BackendLike], *, override: bool = False) -> None:

@@ -5,8 +5,6 @@ The process-wide mapping is replaced as a whole, never changed, so readers take 
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from kernels.errors import RequestError
 from kernels.layer.device import ANY_CAPABILITY, Device, ModuleDevice, mapped_backend
 from kernels.layer.mode import REGISTERED_MODES, KernelizeFallback, Mode, mode_meant, serving_modes
+from kernels.support.forks import ForkLock
 from kernels.support.formatting import wrong_type
 from kernels.tracebacks import public
 
@@ -74,18 +73,8 @@ A list of repositories in place of one names candidates: `autotune` lets them co
 KernelMapping = Mapping[str, LayerMapping]
 """What `register_kernel_mapping` and `use_kernel_mapping` take: layer name → its entry."""
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _registered: _Kernels = {}
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    # A lock that another thread held during a fork would stay locked in the child.
-    os.register_at_fork(after_in_child=_renew_lock)
 
 
 @public

@@ -6,7 +6,6 @@ import importlib.util
 import keyword
 import os
 import sys
-import threading
 from abc import ABC
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -21,6 +20,7 @@ import msgspec
 from kernels.errors import KernelImportError
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import RepoInfo
+from kernels.support.forks import ForkLock
 from kernels.support.html_table import TableList
 
 __all__ = [
@@ -121,9 +121,8 @@ class KernelPackage(msgspec.Struct, eq=False):
         return self.files is None or self.relative(path) in self.files
 
 
-# Guards the tables below. It is never held while code of a kernel, or another finder, runs. Read it from this module:
-# a forked child gets a new one.
-mutex = threading.Lock()
+# Guards the tables below. It is never held while code of a kernel, or another finder, runs.
+mutex = ForkLock()
 _by_path: dict[str, KernelPackage] = {}  # by the variant's real path
 packages: dict[str, KernelPackage] = {}  # by module name
 loaded_kernels: dict[str, LoadedKernel] = {}  # by the variant's real path
@@ -131,16 +130,6 @@ _namespaces: dict[str, str] = {}  # Torch namespace -> real path of the library 
 
 #: The kernel whose code is being imported.
 current: ContextVar[KernelPackage | None] = ContextVar("kernel_being_loaded", default=None)
-
-
-def _renew_mutex() -> None:
-    global mutex
-    mutex = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    # A thread that held it during a fork does not exist in the child, and would never release it there.
-    os.register_at_fork(after_in_child=_renew_mutex)
 
 
 def enter(package: KernelPackage) -> KernelPackage:

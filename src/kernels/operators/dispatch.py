@@ -12,7 +12,6 @@ threads read its table of kernels while it changes, so that a call at that momen
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import warnings
 from collections import deque
@@ -24,6 +23,7 @@ from kernels.backends import Backend, registry
 from kernels.errors import RequestError
 from kernels.operators.aten import Operator
 from kernels.operators.schema import is_decomposed, is_with_backward, positional_arguments, takes_call
+from kernels.support.forks import ForkLock
 
 __all__ = ["Override", "active_overrides", "decomposed", "insert", "remove"]
 
@@ -52,23 +52,13 @@ class Override:
 
 
 # Guards the two below; held while Torch's dispatcher is changed, never while third-party code runs.
-_lock = threading.RLock()
+_lock = ForkLock()
 _slots: dict[tuple[Operator, str], _Slot] = {}
 _active: tuple[Override, ...] = ()
 #: Removed kernels: a thread that found one in Torch's table may still wait for the interpreter to call it.
 _retired: deque[Any] = deque(maxlen=4096)
 #: Torch's message for a kernel that is no longer registered (SafeKernelFunction in Dispatcher.h).
 _GONE = "has been invalidated"
-
-
-def _renew() -> None:
-    # A lock that another thread held during a fork would stay locked in the child.
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 def active_overrides() -> tuple[Override, ...]:

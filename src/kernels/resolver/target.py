@@ -6,7 +6,6 @@ import importlib.util
 import os
 import platform
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build
 from kernels.backends.traces import MachineTraces
 from kernels.errors import BackendUnavailable, RequestError
 from kernels.support.documents import TooComplex, check_json
+from kernels.support.forks import ForkLock
 from kernels.support.formatting import did_you_mean, format_value, wrong_type
 from kernels.support.installed import installed_version
 from kernels.support.record_file import decode_json
@@ -205,18 +205,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return text_of(self)
 
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _cache: tuple[Any, Target] | None = None
-
-
-def _renew() -> None:
-    # A lock that another thread of the parent held is held for ever in the child.
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 def _preferred(target: Target) -> str | None:

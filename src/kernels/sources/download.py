@@ -7,7 +7,6 @@ while they arrive, from Xet where they are stored there, and an interrupted down
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from kernels.sources.progress import downloading, report
 from kernels.sources.response import WrongAnswer, begins_at, chunks
 from kernels.sources.wire import EarlyRequest, api_timeout, packed
 from kernels.sources.xet import in_xet, token_path, xet_stream
+from kernels.support.forks import after_fork
 from kernels.support.formatting import format_value
 from kernels.support.logs import logger
 from kernels.support.tasks import Cancelled, check_cancelled, side_by_side
@@ -154,14 +154,11 @@ def _listed_but_refused(snapshot: Snapshot, file: RepoFile) -> Iterator[None]:
 _turns = threading.Semaphore(TOGETHER)
 
 
+@after_fork
 def _renew() -> None:
     # Threads of the parent had turns, and a fork has none of them.
     global _turns
     _turns = threading.Semaphore(TOGETHER)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from kernels import settings
+from kernels.support.forks import after_fork
 
 __all__ = ["Arrived", "EachByteOnce", "downloading", "report", "watched"]
 
@@ -164,14 +164,11 @@ class _SharedBar:
 _shared = _SharedBar()
 
 
+@after_fork
 def _renew() -> None:
     # The parent's bar is the parent's, and a lock that another thread of it holds would never be released.
     global _shared
     _shared = _SharedBar()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 def _bar(size: int) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from kernels.support.forks import ForkLock, after_fork
 
 if TYPE_CHECKING:
     from kernels.models.mirror import RepositoryIndex
@@ -88,7 +89,7 @@ class HubMemory:
 
 
 _memories: dict[tuple[str, Path], HubMemory] = {}
-_memories_guard = threading.Lock()
+_memories_guard = ForkLock()
 
 
 def memory_of(endpoint: str, cache: Path) -> HubMemory:
@@ -97,15 +98,9 @@ def memory_of(endpoint: str, cache: Path) -> HubMemory:
         return _memories.setdefault((endpoint, cache), HubMemory())
 
 
+@after_fork
 def _renew() -> None:
-    # A lock that another thread of the parent held is never released in the child.
-    global _memories_guard
-    _memories_guard = threading.Lock()
     _memories.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 def forget() -> None:

@@ -7,7 +7,6 @@ them too. Of a build that is not fetched nothing stays.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from kernels.models.snapshot import RepoFile
 from kernels.sources.download import WORKERS, is_small
 from kernels.sources.progress import downloading, report
+from kernels.support.forks import after_fork
 from kernels.support.tasks import begin
 
 if TYPE_CHECKING:
@@ -120,14 +120,11 @@ def speculative_fetch(
 _waiting = threading.Semaphore(_MAX_WAITING)
 
 
+@after_fork
 def _renew() -> None:
     # What the parent waits for, a fork does not.
     global _waiting
     _waiting = threading.Semaphore(_MAX_WAITING)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 class SpeculativeFetch:

@@ -9,7 +9,6 @@ This module is imported before the first request of a call, so it imports little
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 from kernels import settings
 from kernels._version import __version__
 from kernels.errors import HubUnavailable, RequestError
+from kernels.support.forks import ForkLock, after_fork
 
 __all__ = [
     "EarlyRequest",
@@ -331,21 +331,16 @@ class EarlyRequest(NamedTuple):
 
 
 #: Held while a request is sent: a call that asks the same meanwhile waits, and finds it.
-_guard = threading.Lock()
+_guard = ForkLock()
 
 #: The early requests of running calls, by URL; None for one that was taken over.
 _early: dict[str, Sending | None] = {}
 
 
+@after_fork
 def _renew() -> None:
-    # A fork has none of the threads, and a lock that one of them holds is never released in it.
-    global _guard
-    _guard = threading.Lock()
+    # A fork has none of the threads.
     _early.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 @contextmanager

@@ -1,75 +1,73 @@
-"""A fork waits for what other threads of this package must not be in the middle of.
+"""What a forked process must not take over from its parent: the locks of threads that it does not have.
 
-A fork has the locks of all threads, and only the thread that forks: a lock that another one holds is never released in
-it. The locks of Python's imports and of huggingface_hub's session cannot be renewed from here. So a fork during a first
-call, such as that of a data loader's workers, would leave a process that hangs at its own first call.
+Python's own locks of modules that another thread imports in the moment of a fork stay locked in the child. Nothing here
+changes that: such a program starts its processes by "spawn" or "forkserver", or loads its kernels before it forks.
 """
 
 from __future__ import annotations
 
-import logging  # noqa: F401 - its lock is taken before each fork: the wait must come first, so be registered later
 import os
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
-__all__ = ["no_fork_during"]
+__all__ = ["ForkLock", "after_fork"]
 
-_F = TypeVar("_F", bound=Callable[..., object])
-
-#: The most seconds that a fork waits: enough to import Torch. A thread that waits for a lock of the thread that forks
-#: would never end.
-_MOST_SECONDS = 5.0
-
-_POLL_SECONDS = 0.001
-
-#: How the names of the files of this package's code begin.
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-_IMPORTING = "<frozen importlib._bootstrap>"
-
-_functions: set[CodeType] = set()
+_F = TypeVar("_F", bound=Callable[[], object])
 
 
-def no_fork_during(function: _F) -> _F:
-    """Let a fork in another thread wait until a function of this package has returned, as for what is imported.
+def after_fork(function: _F) -> _F:
+    """Call a function in each process that is forked from this one, before anything else runs there.
+
+    Args:
+        function: It is kept as long as this process lives.
 
     Example:
-        >>> @no_fork_during
-        ... def connect(): ...
+        >>> @after_fork
+        ... def forget() -> None: ...
     """
-    _functions.add(function.__code__)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
     return function
 
 
-def _wait() -> None:
-    deadline = time.monotonic() + _MOST_SECONDS
-    own = threading.get_ident()
-    while any(_is_in_the_middle(frame) for thread, frame in sys._current_frames().items() if thread != own):
-        if time.monotonic() > deadline:
-            return
-        time.sleep(_POLL_SECONDS)
+class ForkLock:
+    """A lock of a module that is free in a forked process. One thread may take it several times.
 
+    A lock that another thread of the parent held in the moment of the fork would never be released in the child.
 
-def _is_in_the_middle(innermost: FrameType) -> bool:
-    """Whether a thread imports something for this package, or is in one of the functions."""
-    importing = False
-    for frame in _outwards(innermost):
-        importing = importing or frame.f_code.co_filename == _IMPORTING
-        if frame.f_code in _functions or (importing and frame.f_code.co_filename.startswith(_OWN)):
-            return True
-    return False
+    Example:
+        >>> lock = ForkLock()
+        >>> with lock:
+        ...     pass
+    """
 
+    def __init__(self) -> None:
+        self._renew()
+        after_fork(self._renew)
 
-def _outwards(innermost: FrameType) -> Iterator[FrameType]:
-    frame: FrameType | None = innermost
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
 
+    def acquire(self, timeout: float = -1) -> bool:
+        """Take the lock.
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait)
+        Args:
+            timeout: The most seconds to wait. Default: no limit.
+
+        Returns:
+            Whether it is held.
+        """
+        return self._lock.acquire(timeout=timeout)
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        with suppress(RuntimeError):  # the thread that held it has forked: the child's lock is a new one
+            self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

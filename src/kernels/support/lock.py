@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from kernels.errors import StoreError
 from kernels.support.files import cannot_write, make_folders, open_regular
+from kernels.support.forks import after_fork
 from kernels.support.logs import logger
 from kernels.support.tasks import check_cancelled, is_cancelled
 
@@ -149,14 +150,11 @@ class WorkLock:
             file.close()
 
 
+@after_fork
 def _forget() -> None:
     for lock in list(_held_directly):
         lock.forget()
     _held_directly.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
 
 
 def _locked_at_once(path: str) -> FileIO | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -25,6 +24,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from kernels.support.files import check_folders, make_folders, open_regular, read_rest, replace_file
+from kernels.support.forks import ForkLock
 from kernels.support.secrets import holds_secret
 
 __all__ = [
@@ -123,18 +123,8 @@ def _about(path: Path) -> str:
     return "/".join(path.parts[-3:])
 
 
-_guard = threading.Lock()
+_guard = ForkLock()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
-
-
-def _renew() -> None:
-    # A lock that another thread of the parent held is never released in the child.
-    global _guard
-    _guard = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 def decode_json(data: bytes | str | msgspec.Raw, form: type[_T]) -> _T:

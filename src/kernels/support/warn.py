@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
 from kernels.support import GENERATED
+from kernels.support.forks import ForkLock
 from kernels.support.text import clean
 
 __all__ = ["forget", "on_behalf_of_the_caller", "warn_once"]
@@ -23,7 +22,7 @@ _PACKAGE = str(Path(__file__).parents[1])
 _STEPS = (contextlib.__file__, GENERATED)
 _place: ContextVar[tuple[str, int] | None] = ContextVar("kernels_called_from", default=None)
 _given: set[tuple[str, tuple[str, int]]] = set()
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 def warn_once(log: logging.Logger, message: str) -> None:
@@ -47,16 +46,6 @@ def warn_once(log: logging.Logger, message: str) -> None:
             return
         _given.add(key)
     log.warning("%s", message, stacklevel=2)
-
-
-def _renew() -> None:
-    # A lock that another thread of the parent holds would never be released in the child.
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 @contextmanager

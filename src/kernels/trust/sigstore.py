@@ -7,14 +7,13 @@ with the policy here.
 from __future__ import annotations
 
 import logging
-import os
-import threading
 from typing import TYPE_CHECKING, Any
 
 from kernels import settings
 from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError, UntrustedSignature
 from kernels.models.snapshot import BUNDLE_FILE
 from kernels.support.documents import check_json
+from kernels.support.forks import ForkLock
 from kernels.support.formatting import error_on_one_line, format_text
 from kernels.trust.signing_policy import Identity, Rule
 
@@ -46,17 +45,7 @@ _EXTENSIONS: Mapping[str, tuple[str, str]] = {
 
 #: Verifiers by trusted root and whether their keys may be refreshed: making one may send a request.
 _verifiers: dict[tuple[str | None, bool], Any] = {}
-_making = threading.Lock()
-
-
-def _renew() -> None:
-    # A lock that another thread of the parent held is never released in the child.
-    global _making
-    _making = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+_making = ForkLock()
 
 
 def verify_bundle(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool = False) -> Identity:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +14,7 @@ from kernels.backends import Backend
 from kernels.errors import RequestError
 from kernels.loader.import_system import all_or_nothing
 from kernels.loader.registry import KernelPackage
+from kernels.support.forks import ForkLock
 from kernels.support.formatting import format_error, format_value
 from kernels.tuning.config_sources import HEURISTICS, TuneCandidate, file_identity
 
@@ -82,18 +81,8 @@ def _of_kernel(package: KernelPackage | None, path: Path) -> ModuleType | None:
 
 # Files that the user names are modules of no package.
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _modules: dict[Path, tuple[tuple[int, ...], ModuleType]] = {}
-
-
-def _renew() -> None:
-    # A lock that another thread held during a fork would stay locked in the child.
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 def _of_user(path: Path) -> ModuleType:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -20,6 +18,7 @@ from kernels.mirror.stores.content_types import content_type
 from kernels.mirror.stores.paths import check_path
 from kernels.mirror.stores.waiting import result_of, started
 from kernels.models.mirror_form import REPAIR_ADVICE
+from kernels.support.forks import ForkLock
 from kernels.support.formatting import plural
 from kernels.support.logs import logger
 from kernels.support.tasks import Cancelled, pause
@@ -57,8 +56,8 @@ _AND = " generation="
 #: What to do where obstore fails inside: seen with tokens that no header can carry.
 _PANIC_ADVICE = "Check the files and variables with its credentials: docs/mirrors.md lists them."
 
-#: While a store is connected. A forked process gets a new one: here another thread may have held it.
-_connecting = threading.Lock()
+#: Held while a store is connected.
+_connecting = ForkLock()
 
 #: The entry that a store is asked to replace, which it does not have.
 _PROBE = "conditions-probe"
@@ -429,12 +428,3 @@ def _part(pieces: Iterator[bytes], skip: int, left: int) -> Iterator[bytes]:
             yield wanted
         if not left:
             return
-
-
-def _renew() -> None:
-    global _connecting
-    _connecting = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)

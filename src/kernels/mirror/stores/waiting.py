@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from kernels.errors import HubUnavailable
+from kernels.support.forks import ForkLock
 from kernels.support.tasks import Cancelled, check_cancelled, when_cancelled
 
 __all__ = ["TookTooLong", "result_of", "started"]
@@ -35,7 +36,7 @@ class _Background:
     """The event loop of this process, in a thread that does not keep the process alive."""
 
     def __init__(self) -> None:
-        self.guard = threading.Lock()
+        self.guard = ForkLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
 
@@ -54,14 +55,6 @@ class _Background:
 
 
 _background = _Background()
-
-
-def _renew() -> None:
-    _background.guard = threading.Lock()  # another thread may have held it in the moment of the fork
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 def started(work: Callable[[], Coroutine[Any, Any, _T]]) -> Future[_T]:
