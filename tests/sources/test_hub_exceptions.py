@@ -140,11 +140,11 @@ def test_a_program_without_huggingface_hub_does_not_import_it_for_an_error(tmp_p
         "import sys\n"
         "from pathlib import Path\n"
         "import kernels.errors\n"
-        "from kernels.resolver.commit import settle_commit\n"
+        "from kernels.resolver.commit import pick_commit\n"
         "from kernels.sources.folder import FolderSource\n"
         "from kernels.models.requirement import Requirement\n"
         "try:\n"
-        f"    settle_commit(Requirement('acme/relu', version=1), FolderSource(Path({str(tmp_path)!r})))\n"
+        f"    pick_commit(Requirement('acme/relu', version=1), FolderSource(Path({str(tmp_path)!r})))\n"
         "except kernels.errors.KernelsError as error:\n"
         "    print(type(error).__name__, 'huggingface_hub' in sys.modules, 'torch' in sys.modules)\n"
     )

@@ -14,7 +14,7 @@ from kernels.errors import InvalidMetadata, KernelsError, NotInCache, Repository
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement, is_commit
-from kernels.resolver.commit import SettledCommit, fresh_heads, settle_commit
+from kernels.resolver.commit import PickedCommit, fresh_heads, pick_commit
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
 from kernels.resolver.finder import Resolved, resolve_snapshot
@@ -76,7 +76,7 @@ def lock_tree(
         try:
             # Nothing that is allowed here is loaded: a later call decides about that on its own.
             resolved = resolve_snapshot(
-                context, requirement, settle=pins.settle, remember_allowed=False, misfit=_not_admitted
+                context, requirement, pick=pins.pick, remember_allowed=False, misfit=_not_admitted
             )
             _check_admitted(context, resolved)
             if kept.older and _pins_another_version(resolved.found):
@@ -107,17 +107,17 @@ class _KeptPins:
         self._unversioned: dict[str, Requirement] = {}
         self._guard = threading.Lock()
 
-    def settle(self, asked: Requirement, source: Source, renamed: SettledCommit | None) -> SettledCommit:
+    def pick(self, asked: Requirement, source: Source, renamed: PickedCommit | None) -> PickedCommit:
         """The commit that a requirement stays at; else that of its former name, else its head."""
         upgraded = self._upgrade if isinstance(self._upgrade, bool) else asked.repo_id in self._upgrade
         if upgraded and asked.commit is None:
             fresh_heads(source, asked.repo_id, self._started)  # what is new is asked for
         if upgraded or asked.commit is not None:
-            return settle_commit(asked, source)
+            return pick_commit(asked, source)
         commit = self._commit(asked)
         if commit is not None:
-            return SettledCommit(asked, commit, self._kept.where, asked.repo_id)
-        return settle_commit(asked, source) if renamed is None else renamed._replace(requirement=asked)
+            return PickedCommit(asked, commit, self._kept.where, asked.repo_id)
+        return pick_commit(asked, source) if renamed is None else renamed._replace(requirement=asked)
 
     def _commit(self, asked: Requirement) -> str | None:
         for each in self._kept.of(asked.repo_id):

@@ -17,7 +17,7 @@ from kernels.support.formatting import did_you_mean, format_names
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
-__all__ = ["SettledCommit", "fresh_heads", "settle_commit"]
+__all__ = ["PickedCommit", "fresh_heads", "pick_commit"]
 
 _log = logger("kernels._versions")
 
@@ -28,11 +28,11 @@ _SHORTENED = r"(?i)[0-9a-f]{4,39}"
 _LISTED = 20
 
 
-class SettledCommit(NamedTuple):
+class PickedCommit(NamedTuple):
     """The commit of a requirement.
 
     Attributes:
-        requirement: The requirement, with its version or revision settled.
+        requirement: The requirement, with the version or revision that was picked.
         commit: The commit; empty for a folder.
         lock: The lockfile that chose the commit; None if no lockfile did.
         listed_as: The repository's name in that lockfile: the former one, if it was renamed since.
@@ -65,8 +65,8 @@ def fresh_heads(source: Source, repo_id: str, since: float) -> Heads:
     return heads
 
 
-def settle_commit(requirement: Requirement, source: Source, lock: ActiveLock = NO_LOCK) -> SettledCommit:
-    """Settle the commit of a requirement; all ranks of a job get the same one.
+def pick_commit(requirement: Requirement, source: Source, lock: ActiveLock = NO_LOCK) -> PickedCommit:
+    """Pick the commit of a requirement; all ranks of a job get the same one.
 
     Args:
         requirement: The requirement.
@@ -79,18 +79,18 @@ def settle_commit(requirement: Requirement, source: Source, lock: ActiveLock = N
         NotLocked: Only locked kernels may be loaded, and this one is not locked.
     """
     if source.user_owned:
-        return SettledCommit(requirement, "")
+        return PickedCommit(requirement, "")
     locked = lock.find(requirement)
     if locked is not None:
         named = next((each for each in (requirement, locked.requirement) if each.branch is not None), None)
         named = named or Requirement(requirement.repo_id, revision=locked.commit)
-        return SettledCommit(named, locked.commit, lock.where, requirement.repo_id)
+        return PickedCommit(named, locked.commit, lock.where, requirement.repo_id)
     if requirement.commit is not None:
-        return SettledCommit(requirement, requirement.commit)
+        return PickedCommit(requirement, requirement.commit)
     key = json.dumps([source.endpoint or source.name, requirement.repo_id, requirement.branch])
     answer = json.loads(distributed.agree(key, lambda: json.dumps(_look_up(requirement, source))))
     version, revision, commit = answer
-    return SettledCommit(Requirement(requirement.repo_id, version=version, revision=revision), commit)
+    return PickedCommit(Requirement(requirement.repo_id, version=version, revision=revision), commit)
 
 
 def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str | None, str]:

@@ -15,7 +15,7 @@ from kernels.errors import KernelsError, NotInCache, RepositoryNotFound
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on, mention_passed
-from kernels.resolver.redirects import FoundSnapshot, SettleCommit, follow_redirects, sources_of
+from kernels.resolver.redirects import FoundSnapshot, PickCommit, follow_redirects, sources_of
 from kernels.sources.base import Source
 from kernels.support.logs import logger
 from kernels.support.tasks import check_cancelled, side_by_side
@@ -95,7 +95,7 @@ def resolve_snapshot(
     requirement: Requirement,
     source: Source | None = None,
     *,
-    settle: SettleCommit | None = None,
+    pick: PickCommit | None = None,
     remember_allowed: bool = True,
     misfit: Misfit | None = None,
 ) -> Resolved:
@@ -108,7 +108,7 @@ def resolve_snapshot(
         context: What the call resolves with.
         requirement: The requirement.
         source: Its source; the default are those that the context's sources name.
-        settle: Chooses commits; the default asks the context's lock, then the source.
+        pick: Chooses commits; the default asks the context's lock, then the source.
         remember_allowed: Whether a repository that the caller allows may be loaded later without a Hub's answer.
         misfit: Says why the next source is asked; without it, a source that has the snapshot is used.
 
@@ -119,7 +119,7 @@ def resolve_snapshot(
     sources = sources_of(context, requirement) if source is None else (source,)
 
     def resolve(unsuitable: _Unsuitable) -> Resolved:
-        return _resolve(context, requirement, sources, settle, remember_allowed, unsuitable)
+        return _resolve(context, requirement, sources, pick, remember_allowed, unsuitable)
 
     def judge(resolved: Resolved) -> KernelsError | None:
         return None if misfit is None else misfit(resolved.found, resolved.admission)
@@ -179,16 +179,16 @@ def _resolve(
     context: ResolveContext,
     requirement: Requirement,
     sources: Sequence[Source],
-    settle: SettleCommit | None,
+    pick: PickCommit | None,
     remember_allowed: bool,
     unsuitable: _Unsuitable,
 ) -> Resolved:
     source = sources[min(len(unsuitable.get(requirement, ())), len(sources) - 1)]
     commit = requirement.commit
-    if not source.user_owned and settle is None:
+    if not source.user_owned and pick is None:
         pin = context.lock.find(requirement)  # what the lock refuses is refused before any request
         commit = commit if pin is None else pin.commit
-    steps = follow_redirects(context, requirement, sources, settle, unsuitable)
+    steps = follow_redirects(context, requirement, sources, pick, unsuitable)
     standings: dict[tuple[str, int], PublisherTrust] = {}
     begun: list[FoundSnapshot] = []
     failed: list[bool] = []

@@ -22,7 +22,7 @@ from kernels.errors import (
 )
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import STATUS_FILE, Snapshot
-from kernels.resolver.commit import SettledCommit, settle_commit
+from kernels.resolver.commit import PickedCommit, pick_commit
 from kernels.resolver.ordered_sources import PassedOver, ask_in_order
 from kernels.sources.base import Moved, Source
 from kernels.support.logs import logger
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernels.resolver.context import ResolveContext
     from kernels.trust.signing_policy import Rule
 
-__all__ = ["FoundSnapshot", "SettleCommit", "SnapshotKey", "check_move", "follow_redirects", "sources_of"]
+__all__ = ["FoundSnapshot", "PickCommit", "SnapshotKey", "check_move", "follow_redirects", "sources_of"]
 
 _log = logger(__name__)
 
@@ -55,12 +55,12 @@ class FoundSnapshot(msgspec.Struct, frozen=True):
 
     Attributes:
         asked: The requirement that this snapshot answers: the first one, or the one that a redirect names.
-        requirement: The same, with its version or revision settled.
+        requirement: The same, with the version or revision that was picked.
         source: Where it comes from.
         snapshot: The repository at a commit.
         lock: The lock that chose the commit, as a message calls it; None where no lock did.
         listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
-        version: The version that was first asked for, or settled; a redirect may name a revision instead.
+        version: The version that was first asked for, or picked; a redirect may name a revision instead.
         former: The requirements on the way that name the repository as it was called before it was renamed.
         passed: The sources that were asked before, and why they were passed over.
         more: Whether there is a source that was not asked.
@@ -98,14 +98,14 @@ class FoundSnapshot(msgspec.Struct, frozen=True):
 
 
 #: Chooses the commit of a requirement; the pin is that of the repository's former name, where it was just renamed.
-SettleCommit = Callable[[Requirement, Source, SettledCommit | None], SettledCommit]
+PickCommit = Callable[[Requirement, Source, PickedCommit | None], PickedCommit]
 
 
 class _Answer(NamedTuple):
     """What a source says of a requirement: its snapshot, or that the repository was renamed."""
 
     source: Source
-    chosen: SettledCommit | None
+    chosen: PickedCommit | None
     snapshot: Snapshot | None
     destination: str = ""
 
@@ -114,7 +114,7 @@ def follow_redirects(
     context: ResolveContext,
     requirement: Requirement,
     sources: Sequence[Source],
-    settle: SettleCommit | None = None,
+    pick: PickCommit | None = None,
     unsuitable: Mapping[Requirement, Sequence[PassedOver]] | None = None,
 ) -> Iterator[FoundSnapshot]:
     """The snapshot of a requirement, and each one that a redirect leads to, whether or not the publisher is trusted.
@@ -123,7 +123,7 @@ def follow_redirects(
         context: What the call resolves with.
         requirement: The requirement.
         sources: Its sources, in the order in which they are asked.
-        settle: Chooses commits; the default asks the context's lock, then the source.
+        pick: Chooses commits; the default asks the context's lock, then the source.
         unsuitable: By requirement, the sources that are not asked again: the first ones.
 
     Raises:
@@ -135,14 +135,14 @@ def follow_redirects(
             the lock.
         NotLocked: Only locked kernels may be loaded, and this one is not locked.
     """
-    settle = settle or _settle_with(context)
+    pick = pick or _pick_with(context)
     visited = [requirement]
     former: tuple[Requirement, ...] = ()
-    renamed: SettledCommit | None = None
+    renamed: PickedCommit | None = None
     version = requirement.named_version
     while True:
         asked = visited[-1]
-        answer, passed = _ask(context, asked, sources, settle, renamed, (unsuitable or {}).get(asked, ()))
+        answer, passed = _ask(context, asked, sources, pick, renamed, (unsuitable or {}).get(asked, ()))
         source, chosen, snapshot = answer.source, answer.chosen, answer.snapshot
         if chosen is None or snapshot is None:
             following = Requirement(answer.destination, version=asked.version, revision=asked.revision)
@@ -204,16 +204,16 @@ def _ask(
     context: ResolveContext,
     asked: Requirement,
     sources: Sequence[Source],
-    settle: SettleCommit,
-    renamed: SettledCommit | None,
+    pick: PickCommit,
+    renamed: PickedCommit | None,
     passed: Sequence[PassedOver],
 ) -> tuple[_Answer, tuple[PassedOver, ...]]:
     """The snapshot of a requirement in the first source that has it."""
 
     def ask(source: Source) -> _Answer:
-        chosen: SettledCommit | None = None
+        chosen: PickedCommit | None = None
         try:
-            chosen = settle(asked, source, renamed)
+            chosen = pick(asked, source, renamed)
             return _Answer(source, chosen, source.snapshot(chosen.requirement, chosen.commit))
         except Moved as moved:
             return _Answer(source, chosen, None, moved.destination)
@@ -255,13 +255,13 @@ def sources_of(context: ResolveContext, requirement: Requirement) -> tuple[Sourc
     return sources
 
 
-def _settle_with(context: ResolveContext) -> SettleCommit:
-    def settle(asked: Requirement, source: Source, renamed: SettledCommit | None) -> SettledCommit:
+def _pick_with(context: ResolveContext) -> PickCommit:
+    def pick(asked: Requirement, source: Source, renamed: PickedCommit | None) -> PickedCommit:
         if renamed is not None and not context.lock.lists(asked.repo_id):
             return renamed._replace(requirement=asked)
-        return settle_commit(asked, source, context.lock)
+        return pick_commit(asked, source, context.lock)
 
-    return settle
+    return pick
 
 
 def _check_signing_kept(context: ResolveContext, old: str, new: str, source: Source) -> None:
@@ -295,7 +295,7 @@ def _check_pinned_redirect(context: ResolveContext, found: FoundSnapshot, follow
         )
 
 
-def _error_of_lock(error: KernelsError, chosen: SettledCommit) -> KernelsError:
+def _error_of_lock(error: KernelsError, chosen: PickedCommit) -> KernelsError:
     """The error about a commit that a lock chose."""
     repo_id, lock = chosen.requirement.repo_id, chosen.lock or ""
     message = f"{error} {lock} pins {repo_id} to commit {chosen.commit[:12]}."
