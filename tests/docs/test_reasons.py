@@ -75,8 +75,8 @@ class Mirror(MemorySource):
 
     name = authority = "the mirror at https://mirror.example"
 
-    def absent_builds(self, snapshot: Snapshot) -> tuple[str, ...]:
-        return ("torch-cpu",)
+    def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
+        return replace(super().snapshot(requirement, commit), absent=("torch-cpu",))
 
 
 class Uncached(MemorySource):

@@ -44,7 +44,7 @@ def busy(hub: TestHub) -> None:
 CASES: dict[str, tuple[Callable[[TestHub], object], str, type[KernelsError], type[Exception], int | None]] = {
     "repository": (lambda hub: None, "v1", errors.RepositoryNotFound, RepositoryNotFoundError, 404),
     "gated": (gated, "v1", errors.RepositoryNotFound, GatedRepoError, 403),
-    "branch": (lambda hub: hub.make_repo(), "nothing", errors.RevisionNotFound, RevisionNotFoundError, 404),
+    "branch": (lambda hub: hub.make_repo(), "nothing", errors.RevisionNotFound, RevisionNotFoundError, None),
     "commit": (lambda hub: hub.make_repo(), "0" * 40, errors.RevisionNotFound, RevisionNotFoundError, 404),
     "builds": (lambda hub: hub.make_repo(variants=[]), "v1", errors.NoSuitableBuild, EntryNotFoundError, None),
     "file": (

@@ -17,6 +17,7 @@ import msgspec
 
 from kernels.models.requirement import check_repo_id
 from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
+from kernels.support.text import is_safe
 
 __all__ = [
     "MIRROR_FILE",
@@ -39,6 +40,9 @@ __all__ = [
 
 #: The name of the mirror's own index.
 MIRROR_FILE = "mirror.json"
+
+#: Builds that are named although they are not here, and the characters of a name.
+_MOST_ABSENT, _LONGEST_NAME = 1000, 250
 
 
 class MirrorFile(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, gc=False):
@@ -182,7 +186,8 @@ class RepositoryIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab",
         files = [file.listed() for file in entry.files]
         for variant, content in entry.variants.items():
             files += [file.listed(f"{BUILD_FOLDER}/{variant}/") for file in self.builds[content].files]
-        return Snapshot(self.repo_id, commit, tuple(files), self.repo_type)
+        absent = tuple(name for name in entry.absent[:_MOST_ABSENT] if is_safe(name) and len(name) < _LONGEST_NAME)
+        return Snapshot(self.repo_id, commit, tuple(files), self.repo_type, absent=absent)
 
     def build(self, commit: str, variant: str) -> MirrorBuild | None:
         """A build of a commit, or None."""

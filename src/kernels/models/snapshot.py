@@ -124,6 +124,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
         files: Its files.
         repo_type: `kernel` or `model`.
         listed: Whether the source listed the files; otherwise they are those in the cache.
+        absent: Builds of the commit that the origin of a mirror has, and the mirror has not, as far as it was asked.
 
     Raises:
         InvalidRepository: The path of a file is not safe or not unique, or there are too many files.
@@ -134,6 +135,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     files: tuple[RepoFile, ...]
     repo_type: str = "kernel"
     listed: bool = True
+    absent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.files) > MAX_FILES:

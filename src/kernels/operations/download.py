@@ -271,7 +271,7 @@ def _requirements(
 
 
 def _fetch(wanted: list[WantedBuild], progress: Progress | None) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
-    is_new = [not each.planned.source.is_local(each.planned.snapshot, each.planned.variant) for each in wanted]
+    is_new = [not each.planned.source.has(each.planned.snapshot, each.planned.variant) for each in wanted]
     missing = [each for each, new in zip(wanted, is_new, strict=True) if new]
     if progress is not None and missing:
         progress.start(sum(each.files for each in missing), sum(each.size for each in missing))

@@ -233,7 +233,7 @@ def fetch(tree: PlanTree, held: ExitStack | None = None) -> list[Installed]:
     if len(tree.builds) == 1 or all(planned.source.user_owned for planned in tree.builds):
         # Nothing to wait for: no thread is needed. A finder on `sys.meta_path` may get a kernel, and while it does,
         # Python lets no other thread import anything.
-        there = [planned.source.local_folder(planned.snapshot, planned.variant) for planned in tree.builds]
+        there = [planned.source.on_disk(planned.snapshot, planned.variant) for planned in tree.builds]
         if None not in there:
             return [deliver(planned, folder) for planned, folder in zip(tree.builds, there, strict=True)]
     return side_by_side(deliver, tree.builds, at_once=AT_ONCE, name="fetch")
@@ -257,7 +257,7 @@ def fetch_build(planned: Planned, there: Path | None = None, held: ExitStack | N
             try:
                 check_build(source, snapshot, variant, path, expected)
             except KernelsError:
-                if again or source.is_local(snapshot, variant):
+                if again or source.on_disk(snapshot, variant):
                     raise
                 continue
             if stays or again:
@@ -273,7 +273,7 @@ def load(installed: Sequence[Installed]) -> Loaded:
         return _load(installed)
     except Exception:
         # Somebody removed the files by hand, or there is no `flock`.
-        removed = [each for each in installed if not each.planned.source.is_local(*each.build)]
+        removed = [each for each in installed if each.planned.source.on_disk(*each.build) is None]
         if not removed:
             raise
     with ExitStack() as held:

@@ -167,14 +167,12 @@ def _choose_listed(
     source, snapshot = found.source, found.snapshot
     known: dict[str, Metadata | KernelsError] = {}
     if source.offline or not fetchable:
-        # One that was changed on disk is a candidate: it is refused where it would be used, and no other one takes its
-        # place without a word.
         known = {
             name: NotInCache("not here, and nothing may be downloaded")
             for name in snapshot.builds
-            if not (source.is_local(snapshot, name) or (source.offline and source.is_damaged(snapshot, name)))
+            if not source.has(snapshot, name)
         }
-    absent = [name for name in source.absent_builds(snapshot) if name not in snapshot.builds]
+    absent = [name for name in snapshot.absent if name not in snapshot.builds]
     known |= {name: NotInMirror(f"not in {source.name}") for name in absent}
     rule = found.signing_rule(context)
     ranking = Ranking(
@@ -303,7 +301,7 @@ def no_build_error(
     if choice.resolution.rejects_for(RejectionKind.NOT_LOCAL):
         if admission is not Admission.GRANTED and not source.offline:
             return unverified(snapshot.repo_id, source.publishers)
-        here = [name for name in snapshot.builds if source.is_local(snapshot, name)]
+        here = [name for name in snapshot.builds if source.has(snapshot, name)]
         not_here = NotInCache(
             f"No suitable build of {snapshot.repo_id}{_at(choice)} is complete in {source.name}. It has "
             f"{format_names(here) or 'none'}; this machine is {context.target}. "

@@ -7,11 +7,12 @@ import re
 from typing import NamedTuple
 
 from kernels import settings
-from kernels.errors import HubUnavailable
+from kernels.errors import HubUnavailable, RevisionNotFound
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.sources.base import Source
+from kernels.sources.hub_errors import of_hub
 from kernels.support import distributed
 from kernels.support.formatting import did_you_mean, format_names
 from kernels.support.logs import logger
@@ -100,7 +101,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
         branch = heads.versions.get(requirement.version)
         if branch is None:
             message = f"{requirement.repo_id} has no version {requirement.version}{_offer(heads)}."
-            raise source.missing_revision(requirement.repo_id, None, message)
+            raise _missing(message)
         if newest is not None and requirement.version < newest:
             warn_once(_log, f"{requirement} is used; version {newest} is the newest.")
         return requirement.version, None, heads.branches[branch]
@@ -111,9 +112,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
             shortened = (
                 " A commit needs all of its 40 digits." if re.fullmatch(_SHORTENED, requirement.revision) else ""
             )
-            raise source.missing_revision(
-                requirement.repo_id,
-                requirement.revision,
+            raise _missing(
                 f"{requirement.repo_id} has no branch, tag or commit {requirement.revision!r} in {source.name}; it has "
                 f"{names or 'none'}.{shortened or did_you_mean(requirement.revision, [*heads.branches, *heads.tags])}",
             )
@@ -130,7 +129,11 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
         warn_once(_log, f"{requirement}: 'main' is used, as there are no versions. Pin it with revision={commit!r}.")
         return None, "main", commit
     message = f"{requirement.repo_id} has neither a version nor a branch 'main'{_offer(heads)}."
-    raise source.missing_revision(requirement.repo_id, None, message)
+    raise _missing(message)
+
+
+def _missing(message: str) -> RevisionNotFound:
+    return of_hub(RevisionNotFound(message), "RevisionNotFoundError")
 
 
 def _offer(heads: Heads) -> str:

@@ -183,12 +183,12 @@ def mention_passed(asked: object, source: Source, passed: Iterable[PassedOver]) 
 
 def mention_absent(asked: object, source: Source, snapshot: Snapshot) -> None:
     """Say, once, which builds a mirror does not have, where all are taken."""
-    absent = source.absent_builds(snapshot)
-    if absent:
+    if snapshot.absent:
         warn_once(
             _log,
-            f"{source.name} does not have every build of {asked}: {format_names(absent)} "
-            f"{'is' if len(absent) == 1 else 'are'} not in it. For all builds, name the Hub alone: KERNELS_HUB=hub.",
+            f"{source.name} does not have every build of {asked}: {format_names(snapshot.absent)} "
+            f"{'is' if len(snapshot.absent) == 1 else 'are'} not in it. For all builds, name the Hub alone: "
+            "KERNELS_HUB=hub.",
         )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from kernels.errors import RequestError, RevisionNotFound
+from kernels.errors import DigestMismatch, InvalidRepository, RequestError
 from kernels.models.snapshot import Heads
-from kernels.sources.hub_errors import Moved, of_hub
+from kernels.sources.hub_errors import Moved
 
 if TYPE_CHECKING:
     from kernels.models.requirement import Requirement
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["Moved", "Source"]
 
 
-class Source(Protocol):
+class Source(ABC):
     """A place that kernels come from: a Hub, a folder of repositories, or one folder of the user.
 
-    Every method may raise the errors of `kernels.errors`. A method with a body has the answer of a plain folder, which
-    has no branches and downloads nothing.
+    Every method may raise the errors of `kernels.errors`. A method that is not abstract has the answer of a plain
+    folder, which has no branches and downloads nothing.
 
     Attributes:
         endpoint: The URL of the Hub; None for a folder.
@@ -39,9 +40,9 @@ class Source(Protocol):
     verify: Verify
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The source's name in messages: `the Hub at https://…`, `the folder /mirror`."""
-        ...
 
     @property
     def user_owned(self) -> bool:
@@ -89,29 +90,21 @@ class Source(Protocol):
         """The commit of a revision that is neither a branch nor a tag: a pull request, a shortened commit."""
         return None
 
-    def missing_revision(self, repo_id: str, revision: str | None, message: str) -> RevisionNotFound:
-        """The error for a revision, or a version, that `heads` and `find_commit` do not have."""
-        return of_hub(RevisionNotFound(message), "RevisionNotFoundError")
-
     def commit_date(self, repo_id: str, commit: str) -> str | None:
         """When a commit was made, in ISO 8601; None where the source does not know."""
         return None
 
+    @abstractmethod
     def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
         """The repository at a commit, with its files."""
-        ...
 
+    @abstractmethod
     def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
         """The content of a small file, checked against its listing; at most `limit` bytes."""
-        ...
 
     def listed_again(self, snapshot: Snapshot) -> Snapshot | None:
         """The snapshot as it is listed now, if a stored listing may lack builds; None if nothing was asked."""
         return None
-
-    def absent_builds(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Builds of a snapshot that the origin of a mirror has, and the mirror has not."""
-        return ()
 
     def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
         """During the block, call a function once a question about a publisher is a request of its own.
@@ -123,21 +116,25 @@ class Source(Protocol):
 
     # Builds on disk
 
-    def is_local(self, snapshot: Snapshot, variant: str) -> bool:
-        """Whether a build is complete on disk."""
-        return True
+    @abstractmethod
+    def on_disk(self, snapshot: Snapshot, variant: str) -> Path | None:
+        """The folder of a build that is complete on disk; None where `fetch` has to download files.
 
-    def local_folder(self, snapshot: Snapshot, variant: str) -> Path | None:
-        """The folder of a build that `fetch` would return without downloading anything; None where it may have to."""
-        return None
+        Raises:
+            DigestMismatch: Files of the build are not as listed, and nothing may be downloaded.
+            InvalidRepository: A link in it leads out of the cache.
+        """
 
-    def is_damaged(self, snapshot: Snapshot, variant: str) -> bool:
-        """Whether a build is on disk, and files of it are missing or have another size than listed."""
-        return False
+    def has(self, snapshot: Snapshot, variant: str) -> bool:
+        """Whether a build is on disk. One that was changed there counts: it is refused where it is used."""
+        try:
+            return self.on_disk(snapshot, variant) is not None
+        except (DigestMismatch, InvalidRepository):
+            return True
 
+    @abstractmethod
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of a build on disk, complete; what is missing is downloaded."""
-        ...
 
     def fetch_speculatively(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> SpeculativeFetch | None:
         """Request files of a build that will probably be fetched; `fetch` takes them over.
@@ -155,6 +152,7 @@ class Source(Protocol):
         """
         return None
 
+    @abstractmethod
     def repair(self, snapshot: Snapshot, variant: str) -> Iterable[RepoFile]:
         """Compare the content of a build's files with the listing, and download those that differ again.
 
@@ -164,16 +162,15 @@ class Source(Protocol):
         Raises:
             DigestMismatch: Files differ, and cannot be downloaded.
         """
-        ...
 
+    @abstractmethod
     def link_boundary(self, snapshot: Snapshot) -> Path | None:
         """The folder that no link in a build may leave; None where links may lead anywhere."""
-        ...
 
+    @abstractmethod
     def check_record(self, snapshot: Snapshot, variant: str) -> Path | None:
         """The file that records the checks of a build; None where no record is kept."""
-        ...
 
+    @abstractmethod
     def advice(self, repo_id: str, target: str) -> str:
         """How to get a build that is not on disk and cannot be downloaded, as a sentence."""
-        ...

@@ -27,7 +27,6 @@ from kernels.settings import Verify
 from kernels.sources.base import Source
 from kernels.sources.cached_heads import CachedHeads, not_in_cache
 from kernels.sources.http import BRIEF, Patience
-from kernels.sources.hub_errors import of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
@@ -136,11 +135,6 @@ class CachedSource(Source):
     def _revision(self, repo_id: str, revision: str) -> CommitInfo | None:
         return self._remote.revision(repo_id, revision, self._heads.types(repo_id))
 
-    def missing_revision(self, repo_id: str, revision: str | None, message: str) -> RevisionNotFound:
-        """The error, with the Hub's answer about the revision."""
-        refusal = None if revision is None else self._remote.refusal(repo_id, revision)
-        return of_hub(RevisionNotFound(message), "RevisionNotFoundError", refusal)
-
     # Snapshots
 
     def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
@@ -180,10 +174,6 @@ class CachedSource(Source):
             self._memory.snapshots[repo_id, commit] = found
             self._store(found.repo_type, repo_id).keep_index(self._key, commit, found.files)
             return found
-
-    def absent_builds(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Builds that the mirror does not have of those at its origin."""
-        return self._remote.absent(snapshot)
 
     def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
         """During the block, call a function once it is known that a Hub is asked, or at once."""
@@ -274,22 +264,16 @@ class CachedSource(Source):
             raise self._mismatch(snapshot, [file])
         return content
 
-    def is_local(self, snapshot: Snapshot, variant: str) -> bool:
-        """Whether a build is complete in the snapshot."""
-        return not self._store(snapshot.repo_type, snapshot.repo_id).missing(snapshot.commit, snapshot.builds[variant])
-
-    def local_folder(self, snapshot: Snapshot, variant: str) -> Path | None:
-        """The folder of a build that is complete in the snapshot, or None."""
-        store = self._store(snapshot.repo_type, snapshot.repo_id)
-        if store.missing(snapshot.commit, snapshot.builds[variant]):
+    def on_disk(self, snapshot: Snapshot, variant: str) -> Path | None:
+        """The folder of a build that is complete in the snapshot; None where files have to be downloaded."""
+        store, files = self._store(snapshot.repo_type, snapshot.repo_id), snapshot.builds[variant]
+        if store.missing(snapshot.commit, files):
+            damaged = store.damaged(snapshot.commit, files) if self.offline else []
+            if damaged:
+                raise self._mismatch(snapshot, damaged)
             return None
         _log.debug("%s: build %s of commit %s is in the cache", snapshot.repo_id, variant, snapshot.commit[:12])
         return _checked_folder(store, snapshot, variant)
-
-    def is_damaged(self, snapshot: Snapshot, variant: str) -> bool:
-        """Whether a build is in the snapshot, and files of it have another size or content name than listed."""
-        store = self._store(snapshot.repo_type, snapshot.repo_id)
-        return bool(store.damaged(snapshot.commit, snapshot.builds[variant]))
 
     def advice(self, repo_id: str, target: str) -> str:
         """How to download a build that may not be downloaded now."""
@@ -376,14 +360,11 @@ class CachedSource(Source):
         return [file for file in read if file.path not in differing]
 
     def _fetch(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Path:
-        return self.local_folder(snapshot, variant) or self._download(store, snapshot, variant)
+        return self.on_disk(snapshot, variant) or self._download(store, snapshot, variant)
 
     def _download(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Path:
         files = snapshot.builds[variant]
         if self.offline:
-            damaged = store.damaged(snapshot.commit, files)
-            if damaged:
-                raise self._mismatch(snapshot, damaged)
             raise not_in_cache(f"build {variant} of {snapshot.repo_id}", self.cache)
         with self._alone_at(store, snapshot, variant) as ahead:
             store.sweep()

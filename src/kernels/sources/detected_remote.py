@@ -127,10 +127,6 @@ class DetectedRemote(Remote):
         """The commit of any revision; None if there is none."""
         return self.likely(repo_id).revision(repo_id, revision, types)
 
-    def refusal(self, repo_id: str, revision: str) -> HubRefused | None:
-        """The answer that `revision` had for a revision that is missing."""
-        return self.found.refusal(repo_id, revision)
-
     def content(self, snapshot: Snapshot, file: RepoFile) -> bytes | None:
         """The content of a small file, checked against its listing; None if it comes only with its whole build."""
         return self.asked(snapshot.repo_id).content(snapshot, file)
@@ -159,10 +155,6 @@ class DetectedRemote(Remote):
     def may_grow(self, snapshot: Snapshot) -> bool:
         """Whether a stored listing of a commit may lack builds that are there now."""
         return self.likely(snapshot.repo_id).may_grow(snapshot)
-
-    def absent(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Builds that the commit has at its origin and that are not here."""
-        return self.found.absent(snapshot)
 
     def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
         """During the block, call a function once a Hub has answered; never if a mirror does."""

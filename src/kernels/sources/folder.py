@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kernels import settings
-from kernels.errors import InvalidRepository, NotInCache, RepositoryNotFound
+from kernels.errors import InvalidRepository, NotInCache, RepositoryNotFound, RevisionNotFound
 from kernels.models.requirement import SHORTEST_COMMIT, Requirement, is_repo_id
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, RepoFile, Snapshot, is_bytecode
 from kernels.settings import Verify
@@ -127,7 +127,7 @@ class FolderSource(Source):
         record = self._record(repo_id)
         if record is None:
             if not folder.is_dir():
-                raise self.missing_revision(repo_id, commit, f"{repo_id} has no folder {commit!r} in {folder.parent}.")
+                raise _missing(f"{repo_id} has no folder {commit!r} in {folder.parent}.")
             return Snapshot(repo_id, commit, files_below(folder, contained=True))
         if record.moved_to is not None:
             raise Moved(repo_id, record.moved_to)
@@ -135,7 +135,7 @@ class FolderSource(Source):
         if snapshot is None:
             there = ", ".join(record.files) or "none"
             message = f"{repo_id} has no commit {commit} in {folder.parent}, which has {there}."
-            raise self.missing_revision(repo_id, commit, message)
+            raise _missing(message)
         return snapshot
 
     def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
@@ -154,14 +154,6 @@ class FolderSource(Source):
             raise content_mismatch(snapshot.repo_id, folder, [file.path], _COPY_AGAIN)
         return data
 
-    def is_local(self, snapshot: Snapshot, variant: str) -> bool:
-        """Whether a build is complete: files that the record lists may have been lost while copying."""
-        return not self._missing(snapshot, variant)
-
-    def is_damaged(self, snapshot: Snapshot, variant: str) -> bool:
-        """Whether a build was copied here without some of its files, or with files of another size."""
-        return bool(self._damaged(snapshot, variant))
-
     def advice(self, repo_id: str, target: str) -> str:
         """How to add a build to the folder."""
         return (
@@ -169,16 +161,18 @@ class FolderSource(Source):
             f"kernels download {repo_id} --target {target} --to DIR"
         )
 
-    def local_folder(self, snapshot: Snapshot, variant: str) -> Path:
-        """The folder of the variant."""
-        return self.fetch(snapshot, variant)
+    def on_disk(self, snapshot: Snapshot, variant: str) -> Path | None:
+        """The folder of the variant; None where the record lists files, and none was copied here."""
+        if self._missing(snapshot, variant):
+            self._check_whole(snapshot, variant)
+            return None
+        return self._folder(snapshot) / BUILD_FOLDER / variant
 
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of the variant."""
-        folder = self._folder(snapshot) / BUILD_FOLDER / variant
-        if self._missing(snapshot, variant):
-            self._check_whole(snapshot, variant)
-            raise NotInCache(f"There is no {folder}. {_COPY_AGAIN}")
+        folder = self.on_disk(snapshot, variant)
+        if folder is None:
+            raise NotInCache(f"There is no {self._folder(snapshot) / BUILD_FOLDER / variant}. {_COPY_AGAIN}")
         return folder
 
     def link_boundary(self, snapshot: Snapshot) -> Path | None:
@@ -301,7 +295,7 @@ class PathSource(Source):
         """The folder of the variant."""
         return self._builds / variant
 
-    def local_folder(self, snapshot: Snapshot, variant: str) -> Path:
+    def on_disk(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of the variant."""
         return self._builds / variant
 
@@ -314,6 +308,10 @@ class PathSource(Source):
 
     def check_record(self, snapshot: Snapshot, variant: str) -> None:
         """None: nothing is recorded."""
+
+
+def _missing(message: str) -> RevisionNotFound:
+    return of_hub(RevisionNotFound(message), "RevisionNotFoundError")
 
 
 def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:

@@ -53,7 +53,6 @@ class HubRemote(Remote):
         self.publishers: HubPublishers = HubPublishers(self, client, cache)
         self._client = client
         self._memory = memory_of(client.endpoint, cache)
-        self._refused: dict[tuple[str, str], HubRefused] = {}  # by repository and revision
 
     @property
     def name(self) -> str:
@@ -95,8 +94,6 @@ class HubRemote(Remote):
             except HubRefused as refusal:
                 if refusal.access_refused:
                     raise no_answer(self.endpoint, f"{revision} of {repo_id}", refusal) from refusal
-                if refusal.revision_missing:
-                    self._refused[repo_id, revision] = refusal
             except Moved:
                 pass
         return None
@@ -116,10 +113,6 @@ class HubRemote(Remote):
         except HubRefused as error:
             if not error.revision_missing:
                 raise no_answer(self.endpoint, f"the history of {repo_id}", error) from error
-
-    def refusal(self, repo_id: str, revision: str) -> HubRefused | None:
-        """The Hub's answer about a revision that is missing."""
-        return self._refused.get((repo_id, revision))
 
     def snapshot(self, repo_id: str, commit: str, types: Iterable[str], patience: Patience) -> Snapshot:
         """The files of a commit."""

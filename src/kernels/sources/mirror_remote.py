@@ -26,22 +26,18 @@ from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
 from kernels.sources.http import BRIEF, Patience
-from kernels.sources.hub_errors import NAME_ADVICE, HubRefused, of_hub
+from kernels.sources.hub_errors import NAME_ADVICE, of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.mirror_publishers import MirrorPublishers
 from kernels.sources.progress import EachByteOnce, downloading
 from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
 from kernels.support.env_values import is_url, without_password
-from kernels.support.text import is_safe
 
 __all__ = ["MirrorRemote"]
 
 #: How often an archive is requested if it is not the listed one.
 _TRIES = 3
-
-#: Builds that are named although they are not here, and the characters of a name.
-_MOST_ABSENT, _LONGEST_NAME = 1000, 250
 
 #: The fewest digits of a shortened commit.
 _SHORTEST = 4
@@ -234,10 +230,6 @@ class MirrorRemote(Remote):
             return None
         return None if entry is None else CommitInfo(commit, entry.date or None)
 
-    def refusal(self, repo_id: str, revision: str) -> HubRefused | None:
-        """None: a file that is missing says nothing more."""
-        return None
-
     def snapshot(self, repo_id: str, commit: str, types: Iterable[str], patience: Patience) -> Snapshot:
         """The files of a commit, as the mirror lists them now."""
         known = self.known_snapshot(repo_id, commit)
@@ -263,12 +255,6 @@ class MirrorRemote(Remote):
         stored = (RepoStore(self._cache, kind, repo_id).mirror(self.key) for kind in REPO_TYPES)
         urls = [index.origin.url] if index is not None else [each.origin for each in stored if each is not None]
         return next((url for url in urls if is_url(url) and without_password(url) == url), self.endpoint)
-
-    def absent(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Builds that the commit has at its origin and the mirror does not have, as far as it was asked."""
-        index = self._known(snapshot.repo_id, snapshot.commit)
-        names = () if index is None else index.commits[snapshot.commit].absent
-        return tuple(name for name in names[:_MOST_ABSENT] if is_safe(name) and len(name) < _LONGEST_NAME)
 
     def _known(self, repo_id: str, commit: str) -> RepositoryIndex | None:
         index = self._memory.indexes.get(repo_id)
@@ -389,4 +375,4 @@ def _as_requested(snapshot: Snapshot, repo_id: str) -> Snapshot:
     """The snapshot under the name that was requested, which may differ in case."""
     if snapshot.repo_id == repo_id:
         return snapshot
-    return Snapshot(repo_id, snapshot.commit, snapshot.files, snapshot.repo_type)
+    return Snapshot(repo_id, snapshot.commit, snapshot.files, snapshot.repo_type, absent=snapshot.absent)

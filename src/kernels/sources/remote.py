@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import Heads, RepoFile, Snapshot
     from kernels.sources.http import Patience
-    from kernels.sources.hub_errors import HubRefused
     from kernels.sources.hub_responses import CommitInfo
     from kernels.trust.publishers import Publishers
 
@@ -84,10 +83,6 @@ class Remote(Protocol):
         """
         ...
 
-    def refusal(self, repo_id: str, revision: str) -> HubRefused | None:
-        """The answer that `revision` had for a revision that is missing."""
-        ...
-
     def snapshot(self, repo_id: str, commit: str, types: Iterable[str], patience: Patience) -> Snapshot:
         """The files of a commit.
 
@@ -133,10 +128,6 @@ class Remote(Protocol):
     def may_grow(self, snapshot: Snapshot) -> bool:
         """Whether a stored listing of a commit may lack builds that are there now."""
         return False
-
-    def absent(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Builds that the commit has at its origin and that are not here."""
-        return ()
 
     def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
         """During the block, call a function once a question about a publisher is a request of its own.

@@ -99,7 +99,7 @@ def _folder_to_load(context: ResolveContext, resolved: Resolved, variant: str) -
     """A build on disk, after the checks that must pass before its code may run: who signed it, and what a lock pins."""
     found = resolved.found
     source, snapshot = found.source, found.snapshot
-    allowed = (Admission.GRANTED, Admission.ON_DISK) if source.is_local(snapshot, variant) else (Admission.GRANTED,)
+    allowed = (Admission.GRANTED, Admission.ON_DISK) if source.on_disk(snapshot, variant) else (Admission.GRANTED,)
     if resolved.admission not in allowed:
         raise unverified(snapshot.repo_id, source.publishers)
     rule = found.signing_rule(context)

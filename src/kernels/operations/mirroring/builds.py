@@ -145,7 +145,7 @@ class BuildTaker:
         """The folder of a build on disk, checked."""
         source, snapshot, variant = planned.source, planned.snapshot, planned.variant
         with nullcontext() if counter is None else watched(counter):
-            if self._keep or not isinstance(source, CachedSource) or source.is_local(snapshot, variant):
+            if self._keep or not isinstance(source, CachedSource) or source.on_disk(snapshot, variant):
                 yield fetch_build(planned).path
                 return
             beside = self._source_beside(source)

@@ -125,7 +125,7 @@ class Taking:
 
     def _all_variants(self, snapshot: Snapshot) -> tuple[str, ...]:
         # A mirror that is taken from may lack builds of its own origin.
-        return (*snapshot.builds, *self.wanted.source.absent_builds(snapshot))
+        return (*snapshot.builds, *snapshot.absent)
 
     def _commit(self, state: MirrorState, snapshot: Snapshot, variants: Mapping[str, str]) -> TakenCommit:
         wanted, commit, all_variants = self.wanted, snapshot.commit, self._all_variants(snapshot)
