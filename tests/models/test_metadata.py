@@ -96,8 +96,14 @@ def test_provenance_without_a_commit_names_none(provenance: Any) -> None:
         ({"kernels_minver": "\u0661.\u0662.\u0663"}, "`kernels-minver` is .*; expected X.Y.Z"),
         ({"kernels_minver": "1.2.3\n"}, "`kernels-minver` is"),
         ({"kernel_depends": [{"repo-id": "org/relu"}]}, "either a version or a revision"),
-        ({"kernel_depends": [{"repo-id": "org/relu", "version": 1, "revision": "v1"}]}, "either a version or a rev"),
-        ({"kernel_depends": [{"repo-id": "relu", "version": 1}]}, "`kernel-depends`: `repo_id`"),
+        (
+            {"kernel_depends": [{"repo-id": "org/relu", "version": 1, "revision": "v1"}]},
+            "Either `version` \\(1\\) or `revision` \\(.v1.\\) can be given",
+        ),
+        (
+            {"kernel_depends": [{"repo-id": "relu", "version": 1}]},
+            r"`repo_id` is .relu.; expected .*`\$\.kernel-depends\[0\]`",
+        ),
         ({"kernel_depends": [{"repo-id": "org/relu", "version": 1, "extra": 1}]}, "unknown field `extra`"),
         (
             {"kernel_depends": [{"repo-id": "org/relu", "version": 1}, {"repo-id": "org/relu", "version": 2}]},

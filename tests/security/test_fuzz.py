@@ -335,7 +335,7 @@ def test_half_a_character_is_no_lock(data: bytes, tmp_path: Path) -> None:
         Lock.from_bytes,
         lambda data: _file("kernels.hashes.json", _lock_with_hashes)(data, tmp_path),
     ):
-        with pytest.raises(LockError, match="is not JSON"):
+        with pytest.raises(LockError, match=r"is not (JSON|valid)"):
             read(data)
 
 

@@ -7,24 +7,22 @@ with more fields.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from kernels.errors import LockError, LockFileNotFound, RequestError
+from kernels.errors import LockError, LockFileNotFound
 from kernels.models import LOCK_FILE
-from kernels.models.requirement import Requirement, is_commit
+from kernels.models.requirement import Requirement, check_repo_id, is_commit
 from kernels.support.documents import load_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import format_text, format_value
-from kernels.support.record_file import convert_json
+from kernels.support.record_file import decode_json
 
 __all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Pin", "hashes_path", "lock_again", "unpinned_build"]
 
@@ -39,12 +37,16 @@ _MAX_DEPTH = 8
 
 #: How a content hash is made: over the lines that `sha256sum` prints, or as the older lockfiles have it.
 SHA256SUM, GIT_LFS_CONCAT = "sha256sum", "git_lfs_concat"
-_HASH = r"sha256-[0-9a-f]{64}"
+
+HashKind = Annotated[str, msgspec.Meta(pattern=rf"^({SHA256SUM}|{GIT_LFS_CONCAT})\Z")]
+HashValue = Annotated[str, msgspec.Meta(pattern=r"^sha256-[0-9a-f]{64}\Z")]
 
 _T = TypeVar("_T")
 
 
-class ContentHash(msgspec.Struct, frozen=True):
+class ContentHash(
+    msgspec.Struct, frozen=True, rename={"value": "hash", "kind": "hash-type"}, forbid_unknown_fields=True
+):
     """One hash over the files of a build.
 
     Attributes:
@@ -53,8 +55,8 @@ class ContentHash(msgspec.Struct, frozen=True):
         value: `sha256-` and 64 hexadecimal digits.
     """
 
-    kind: str
-    value: str
+    kind: HashKind
+    value: HashValue
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -103,7 +105,7 @@ class Lock(msgspec.Struct, frozen=True):
         # A broken link is an error: it must not unpin the content.
         if not hashes or not os.path.lexists(beside):
             return lock
-        content = _read_hashes(_content(beside, _MAX_HASHES_BYTES), str(beside))
+        content = _hashes(_content(beside, _MAX_HASHES_BYTES), str(beside))
         return replace(lock, hashes={**lock.hashes, **content})
 
     @staticmethod
@@ -123,16 +125,20 @@ class Lock(msgspec.Struct, frozen=True):
         """
         if len(data) > _MAX_LOCK_BYTES:
             raise LockError(f"{where} has {len(data)} bytes; expected up to {_MAX_LOCK_BYTES}.")
-        file = _Reader(where, data, "kernels lock --upgrade", "no lock")
-        entries = file.parsed(data)
-        if not isinstance(entries, list):
-            raise file.error(f" is no lock: expected a list of locked kernels, got {format_value(entries)}")
-        older = bool(entries) and all(isinstance(entry, dict) and "repo_id" in entry for entry in entries)
-        return file.older(entries) if older else file.current(entries)
+        entries = _checked_json(data, where, _LOCK_COMMAND)
+        older = isinstance(entries, list) and any(isinstance(each, dict) and "repo_id" in each for each in entries)
+        if older:
+            return _older_lock(_decoded(data, list[_OlderEntry], where, _LOCK_COMMAND), where)
+        asked = [(each.dependency, each.lock.commit) for each in _decoded(data, list[_Entry], where, _LOCK_COMMAND)]
+        for requirement, _ in asked:
+            if requirement.branch is None:
+                problem = f": {requirement.repo_id}: expected either a version or a revision"
+                raise _broken(where, problem, _LOCK_COMMAND)
+        return Lock(_pins(asked, where), where=where)
 
     def to_bytes(self) -> bytes:
         """The lockfile's content in the current format, byte for byte as other clients write it."""
-        return _pretty([{"dependency": _depend(pin.requirement), "lock": {"commit": pin.commit}} for pin in self.pins])
+        return _pretty([{"dependency": pin.requirement, "lock": {"commit": pin.commit}} for pin in self.pins])
 
     def hashes_to_bytes(self) -> bytes:
         """The content of the file of hashes."""
@@ -230,24 +236,21 @@ def unpinned_build(variant: str) -> str:
 # The files' content
 
 
-class _Depend(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
-    repo_id: str
-    version: int | None = None
-    revision: str | None = None
-
-
 class _Commit(msgspec.Struct, forbid_unknown_fields=True):
     commit: str
 
+    def __post_init__(self) -> None:
+        self.commit = _commit(self.commit)
+
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    dependency: _Depend
+    dependency: Requirement
     lock: _Commit
 
 
 class _OlderHash(msgspec.Struct, forbid_unknown_fields=True):
-    hash: str
-    hash_type: str
+    hash: HashValue
+    hash_type: HashKind
 
 
 class _OlderEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -255,111 +258,82 @@ class _OlderEntry(msgspec.Struct, forbid_unknown_fields=True):
     sha: str
     variants: dict[str, _OlderHash] = {}
 
-
-class _Hash(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
-    hash: str
-    hash_type: str
+    def __post_init__(self) -> None:
+        check_repo_id(self.repo_id)
+        self.sha = _commit(self.sha)
 
 
 class _Hashed(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
     repo_id: str
     commit: str
-    variants: dict[str, _Hash]
+    variants: dict[str, ContentHash]
+
+    def __post_init__(self) -> None:
+        check_repo_id(self.repo_id)
+        self.commit = _commit(self.commit)
 
 
 class _Hashes(msgspec.Struct, forbid_unknown_fields=True):
-    format: int
+    format: Annotated[int, msgspec.Meta(ge=1, le=1)]
     kernels: list[_Hashed]
 
 
-class _Reader(msgspec.Struct, frozen=True):
-    """Reads one file: `where` it is, its content, the `command` that writes it again, the problem of another form."""
+#: The commands that write a file that cannot be read again.
+_LOCK_COMMAND, _HASHES_COMMAND = "kernels lock --upgrade", "kernels lock --hashes"
 
-    where: str
-    document: bytes
-    command: str
-    otherwise: str
 
-    def error(self, problem: str) -> LockError:
-        return LockError(f"{self.where}{problem.rstrip('.')}. {lock_again(self.where, self.command)}")
+def _commit(text: str) -> str:
+    if not is_commit(text.lower()):  # other clients accept capital letters
+        raise ValueError(f"expected a commit of 40 or 64 hexadecimal digits, got {format_value(text)}")
+    return text.lower()
 
-    def parsed(self, data: bytes) -> Any:
-        try:
-            value = load_json(data, depth=_MAX_DEPTH, pairs=_unique)
-            if b"\\u" in data:  # half a character, which JSON can spell and no file can hold
-                json.dumps(value, ensure_ascii=False).encode("utf-8")
-            return value
-        except ValueError as error:  # also what is not UTF-8, nests too deep, or has numbers of thousands of digits
-            raise self.error(f" is not JSON: {format_text(error)}") from None
 
-    def converted(self, value: Any, form: type[_T]) -> _T:
-        try:
-            return convert_json(value, form)
-        except msgspec.ValidationError as error:
-            from kernels.support.json_mistakes import describe_mistake
-
-            # The value is the document's, so its line is that in the document.
-            raise self.error(f" is {self.otherwise}: {describe_mistake(error, self.document)}") from None
-
-    def current(self, entries: Any) -> Lock:
-        pins: dict[Requirement, Pin] = {}
-        for entry in self.converted(entries, list[_Entry]):
-            asked = entry.dependency
-            if (asked.version is None) == (asked.revision is None):
-                raise self.error(f": {format_value(asked.repo_id)}: expected either a version or a revision")
-            self.pin(pins, self.requirement(asked.repo_id, asked.version, asked.revision), entry.lock.commit)
-        return Lock(tuple(pins.values()), where=self.where)
-
-    def older(self, entries: Any) -> Lock:
-        pins: dict[Requirement, Pin] = {}
-        hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
-        for entry in self.converted(entries, list[_OlderEntry]):
-            pin = self.pin(pins, self.requirement(entry.repo_id), entry.sha)
-            if entry.variants:
-                hashes[entry.repo_id, pin.commit] = self.hashes(entry.repo_id, entry.variants)
-        return Lock(tuple(pins.values()), hashes, self.where, older=True)
-
-    def pin(self, pins: dict[Requirement, Pin], requirement: Requirement, commit: str) -> Pin:
+def _pins(asked: Iterable[tuple[Requirement, str]], where: str) -> tuple[Pin, ...]:
+    pins: dict[Requirement, Pin] = {}
+    for requirement, commit in asked:
         if requirement in pins:
-            raise self.error(f" pins {requirement} twice")
-        return pins.setdefault(requirement, Pin(requirement, self.commit(requirement.repo_id, commit)))
-
-    def requirement(self, repo_id: str, version: int | None = None, revision: str | None = None) -> Requirement:
-        try:
-            return Requirement(repo_id, version=version, revision=revision)
-        except (RequestError, TypeError) as error:
-            raise self.error(f": {format_value(repo_id)}: {error}") from None
-
-    def commit(self, repo_id: str, commit: str) -> str:
-        if not is_commit(commit.lower()):  # other clients accept capital letters
-            found = f"expected a commit of 40 or 64 hexadecimal digits, got {format_value(commit)}"
-            raise self.error(f": {format_value(repo_id)}: {found}")
-        return commit.lower()
-
-    def hashes(self, repo_id: str, variants: Mapping[str, _Hash] | Mapping[str, _OlderHash]) -> dict[str, ContentHash]:
-        for name, each in variants.items():
-            named = f": {format_value(repo_id)}, {format_value(name)}"
-            if each.hash_type not in (SHA256SUM, GIT_LFS_CONCAT):
-                kinds = f"{SHA256SUM} or {GIT_LFS_CONCAT}"
-                raise self.error(f"{named}: expected the hash type {kinds}, got {format_value(each.hash_type)}")
-            if re.fullmatch(_HASH, each.hash) is None:
-                found = f"expected sha256- and 64 hexadecimal digits, got {format_value(each.hash)}"
-                raise self.error(f"{named}: {found}")
-        return {name: ContentHash(each.hash_type, each.hash) for name, each in variants.items()}
+            raise _broken(where, f" pins {requirement} twice", _LOCK_COMMAND)
+        pins[requirement] = Pin(requirement, commit)
+    return tuple(pins.values())
 
 
-def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, ContentHash]]:
-    file = _Reader(where, data, "kernels lock --hashes", "not a file of hashes")
-    content = file.converted(file.parsed(data), _Hashes)
-    if content.format != 1:
-        raise file.error(f": expected format 1, got {content.format}")
+def _older_lock(entries: list[_OlderEntry], where: str) -> Lock:
+    hashes = {
+        (entry.repo_id, entry.sha): {
+            name: ContentHash(each.hash_type, each.hash) for name, each in entry.variants.items()
+        }
+        for entry in entries
+        if entry.variants
+    }
+    return Lock(_pins(((Requirement(each.repo_id), each.sha) for each in entries), where), hashes, where, older=True)
+
+
+def _hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, ContentHash]]:
+    _checked_json(data, where, _HASHES_COMMAND)
     hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
-    for each in content.kernels:
-        key = file.requirement(each.repo_id).repo_id, file.commit(each.repo_id, each.commit)
-        if key in hashes:
-            raise file.error(f": {format_value(each.repo_id)} has the commit {each.commit} twice")
-        hashes[key] = file.hashes(each.repo_id, each.variants)
+    for each in _decoded(data, _Hashes, where, _HASHES_COMMAND).kernels:
+        if (each.repo_id, each.commit) in hashes:
+            raise _broken(where, f": {each.repo_id} has the commit {each.commit} twice", _HASHES_COMMAND)
+        hashes[each.repo_id, each.commit] = each.variants
     return hashes
+
+
+def _broken(where: str, problem: str, command: str) -> LockError:
+    return LockError(f"{where}{problem.rstrip('.')}. {lock_again(where, command)}")
+
+
+def _checked_json(data: bytes, where: str, command: str) -> Any:
+    try:
+        return load_json(data, depth=_MAX_DEPTH, pairs=_unique)
+    except ValueError as error:  # also what is not UTF-8, nests too deep, or has numbers of thousands of digits
+        raise _broken(where, f" is not JSON: {format_text(error)}", command) from None
+
+
+def _decoded(data: bytes, form: type[_T], where: str, command: str) -> _T:
+    try:
+        return decode_json(data, form)
+    except msgspec.DecodeError as error:
+        raise _broken(where, f" is not valid: {format_text(error)}", command) from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -397,11 +371,6 @@ def _named(pin: Pin) -> str:
 def _order(pin: Pin) -> tuple[Any, ...]:
     own = pin.requirement
     return own.repo_id, own.version is None, own.version or 0, own.revision or ""
-
-
-def _depend(requirement: Requirement) -> dict[str, Any]:
-    named = {"version": requirement.version, "revision": requirement.revision}
-    return {"repo-id": requirement.repo_id, **{key: value for key, value in named.items() if value is not None}}
 
 
 def _pretty(value: Any) -> bytes:

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from kernels.errors import InvalidMetadata, MissingMetadata, RequestError
 from kernels.models.requirement import Requirement
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.formatting import format_text, format_value
+from kernels.support.record_file import convert_json, decode_json
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -40,6 +42,11 @@ MAX_METADATA_BYTES = 4 * 1024 * 1024
 
 #: The most dependencies of one kernel; published kernels have a handful.
 MAX_KERNEL_DEPENDS = 256
+
+# Bounds far above what is published. Linux accepts paths of up to 4,096 bytes.
+Name = Annotated[str, Meta(max_length=255)]
+Text = Annotated[str, Meta(max_length=2048)]
+FilePath = Annotated[str, Meta(max_length=4096)]
 
 _NAME = r"[a-z][-a-z0-9]*[a-z0-9]"
 _NAME_RULE = "lower-case letters, digits and dashes, starting with a letter"
@@ -95,8 +102,8 @@ class BackendInfo(msgspec.Struct, frozen=True):
         archs: The device architectures that the build was compiled for, or None if they are not listed.
     """
 
-    type: str
-    archs: list[str] | None = None
+    type: Name
+    archs: Annotated[list[Name], Meta(max_length=1000)] | None = None
 
     @property
     def backend_type(self) -> str:
@@ -115,8 +122,8 @@ class Digest(msgspec.Struct, frozen=True):
         files: The digest of each file in base64, by its POSIX path in the build's folder.
     """
 
-    algorithm: str
-    files: dict[str, str]
+    algorithm: Name
+    files: dict[FilePath, Name]
 
 
 class GitState(msgspec.Struct, frozen=True):
@@ -226,15 +233,11 @@ class Metadata(msgspec.Struct, frozen=True):
             raise _too_large(where)
         try:
             check_json(data)
-            return _check(_DECODER.decode(data), where)
+            return _metadata(decode_json(data, _File), where)
         except TooComplex as error:
             raise InvalidMetadata(f"{where} was not read: {error}.") from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            from kernels.support.json_mistakes import line_of
-
-            raise InvalidMetadata(
-                f"{where} is not valid metadata: {format_text(error)}{line_of(error, data)}"
-            ) from None
+            raise InvalidMetadata(f"{where} is not valid metadata: {format_text(error)}") from None
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any], *, where: str = "metadata.json") -> Metadata:
@@ -253,7 +256,7 @@ class Metadata(msgspec.Struct, frozen=True):
             1
         """
         try:
-            return _check(msgspec.convert(fields, _File), where)
+            return _metadata(convert_json(fields, _File), where)
         except msgspec.ValidationError as error:
             raise InvalidMetadata(f"{where} is not valid metadata: {format_text(error)}") from None
 
@@ -272,14 +275,14 @@ class Metadata(msgspec.Struct, frozen=True):
             "license": self.license,
             "upstream": self.upstream,
             "source": self.source,
-            "python-depends": list(self.python_depends),
-            "kernel-depends": [_depend(each) for each in self.kernel_depends] or None,
+            "python-depends": self.python_depends,
+            "kernel-depends": self.kernel_depends or None,
             "kernels-minver": None if self.kernels_minver is None else str(self.kernels_minver),
-            "backend": _present({"type": self.backend.type, "archs": self.backend.archs}),
-            "digest": self.digest and {"algorithm": self.digest.algorithm, "files": self.digest.files},
+            "backend": _present(msgspec.structs.asdict(self.backend)),
+            "digest": self.digest,
             "provenance": self.provenance and _provenance_fields(self.provenance),
         }
-        return json.dumps(_present(fields), indent=2, ensure_ascii=False).encode() + b"\n"
+        return json.dumps(msgspec.to_builtins(_present(fields)), indent=2, ensure_ascii=False).encode() + b"\n"
 
     @staticmethod
     def read_from_file(metadata_path: os.PathLike[str] | str) -> Metadata:
@@ -304,33 +307,14 @@ class Metadata(msgspec.Struct, frozen=True):
         return Metadata.from_bytes(data, where=str(path))
 
 
-# Bounds far above what is published. Linux accepts paths of up to 4,096 bytes.
-_Name = Annotated[str, msgspec.Meta(max_length=255)]
-_Text = Annotated[str, msgspec.Meta(max_length=2048)]
-_Path = Annotated[str, msgspec.Meta(max_length=4096)]
-
-
-class _Backend(msgspec.Struct):
-    type: _Name
-    archs: Annotated[list[_Name], msgspec.Meta(max_length=1000)] | None = None
-
-
-class _Depend(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
-    repo_id: _Name
-    version: int | None = None
-    revision: _Name | None = None
-
-
-class _Digest(msgspec.Struct):
-    algorithm: _Name
-    files: dict[_Path, _Name]
+# The file
 
 
 class _Git(msgspec.Struct):
-    commit: _Name | None = None
-    sha: _Name | None = None  # older builds spell `commit` as `sha`
+    commit: Name | None = None
+    sha: Name | None = None  # older builds spell `commit` as `sha`
     dirty: bool = False
-    version: _Name | None = None
+    version: Name | None = None
 
 
 class _Provenance(msgspec.Struct, rename="kebab"):
@@ -339,28 +323,21 @@ class _Provenance(msgspec.Struct, rename="kebab"):
 
 
 class _File(msgspec.Struct, rename="kebab"):
-    id: _Name
-    name: _Name
-    backend: _Backend
+    id: Name
+    name: Name
+    backend: BackendInfo
     version: int | None = None
-    license: _Text | None = None
-    upstream: _Text | None = None
-    source: _Text | None = None
-    python_depends: Annotated[list[_Name], msgspec.Meta(max_length=1000)] = []
-    kernel_depends: Annotated[list[_Depend], msgspec.Meta(max_length=MAX_KERNEL_DEPENDS)] = []
-    kernels_minver: _Name | None = None
-    digest: _Digest | None = None
+    license: Text | None = None
+    upstream: Text | None = None
+    source: Text | None = None
+    python_depends: Annotated[list[Name], Meta(max_length=1000)] = []
+    kernel_depends: Annotated[list[Requirement], Meta(max_length=MAX_KERNEL_DEPENDS)] = []
+    kernels_minver: Name | None = None
+    digest: Digest | None = None
     provenance: _Provenance | None = None
 
 
-_DECODER = msgspec.json.Decoder(_File)
-
-
-def _too_large(where: str) -> InvalidMetadata:
-    return InvalidMetadata(f"{where} is larger than {MAX_METADATA_BYTES // 2**20} MiB; no metadata is.")
-
-
-def _check(file: _File, where: str) -> Metadata:
+def _metadata(file: _File, where: str) -> Metadata:
     def require(valid: bool, field: str, value: Any, expected: str) -> None:
         if not valid:
             raise InvalidMetadata(f"{where}: `{field}` is {format_value(value)}; expected {expected}.")
@@ -373,32 +350,19 @@ def _check(file: _File, where: str) -> Metadata:
     require(minver is None or re.fullmatch(_MINVER, minver) is not None, "kernels-minver", minver, "X.Y.Z")
     algorithm = "sha256" if digest is None else digest.algorithm
     require(algorithm in ("sha256", "sha512"), "digest.algorithm", algorithm, "sha256 or sha512")
-
-    depends: dict[str, Requirement] = {}
+    asked: set[str] = set()
     for depend in file.kernel_depends:
-        one = (depend.version is None) != (depend.revision is None)
-        require(one, "kernel-depends", depend.repo_id, "a repo-id with either a version or a revision")
+        named = depend.branch is not None
+        require(named, "kernel-depends", depend.repo_id, "a repo-id with either a version or a revision")
         # `get_kernel_dep` names a dependency by its repository alone.
-        require(depend.repo_id not in depends, "kernel-depends", depend.repo_id, "each repository once")
-        try:
-            depends[depend.repo_id] = Requirement(depend.repo_id, version=depend.version, revision=depend.revision)
-        except RequestError as error:
-            raise InvalidMetadata(f"{where}: `kernel-depends`: {error}") from None
-
-    return Metadata(
-        id=id,
-        name=KernelName(name),
-        backend=BackendInfo(backend, file.backend.archs),
-        version=file.version,
-        license=file.license,
-        python_depends=file.python_depends,
-        kernel_depends=list(depends.values()),
-        kernels_minver=_version(minver),
-        upstream=file.upstream,
-        source=file.source,
-        digest=None if digest is None else Digest(digest.algorithm, digest.files),
-        provenance=_provenance(file.provenance),
-    )
+        require(depend.repo_id not in asked, "kernel-depends", depend.repo_id, "each repository once")
+        asked.add(depend.repo_id)
+    fields = msgspec.structs.asdict(file) | {
+        "name": KernelName(name),
+        "kernels_minver": _version(minver),
+        "provenance": file.provenance and _provenance(file.provenance),
+    }
+    return Metadata(**fields)
 
 
 def _version(text: str | None) -> Version | None:
@@ -409,32 +373,24 @@ def _version(text: str | None) -> Version | None:
     return Version(text)
 
 
-def _provenance(file: _Provenance | None) -> Provenance | None:
-    if file is None:
-        return None
+def _provenance(file: _Provenance) -> Provenance:
+    builder = file.kernel_builder
+    return Provenance(_state(builder), None if builder is None else builder.version, _state(file.kernel))
 
-    def state(git: _Git | None) -> GitState | None:
-        commit = None if git is None else git.commit or git.sha
-        return None if git is None or commit is None else GitState(commit, git.dirty)
 
-    return Provenance(
-        builder=state(file.kernel_builder),
-        builder_version=None if file.kernel_builder is None else file.kernel_builder.version,
-        kernel=state(file.kernel),
-    )
+def _state(git: _Git | None) -> GitState | None:
+    commit = None if git is None else git.commit or git.sha
+    return None if git is None or commit is None else GitState(commit, git.dirty)
+
+
+def _provenance_fields(provenance: Provenance) -> dict[str, Any]:
+    builder = {"version": provenance.builder_version} | msgspec.to_builtins(provenance.builder or {})
+    return _present({"kernel-builder": _present(builder) or None, "kernel": provenance.kernel})
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def _depend(depend: Requirement) -> dict[str, Any]:
-    return _present({"repo-id": depend.repo_id, "version": depend.version, "revision": depend.revision})
-
-
-def _provenance_fields(provenance: Provenance) -> dict[str, Any]:
-    def state(git: GitState | None) -> dict[str, Any]:
-        return {} if git is None else {"commit": git.commit, "dirty": git.dirty}
-
-    builder = _present({"version": provenance.builder_version, **state(provenance.builder)})
-    return _present({"kernel-builder": builder or None, "kernel": state(provenance.kernel) or None})
+def _too_large(where: str) -> InvalidMetadata:
+    return InvalidMetadata(f"{where} is larger than {MAX_METADATA_BYTES // 2**20} MiB; no metadata is.")

@@ -47,8 +47,10 @@ class RepoInfo:
     revision: str
 
 
-class Requirement(msgspec.Struct, frozen=True, gc=False):
-    """A repository, and at most one of a version and a revision.
+class Requirement(
+    msgspec.Struct, frozen=True, gc=False, rename="kebab", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A repository, and at most one of a version and a revision; in files of kernels its keys are `repo-id` and so on.
 
     Args:
         repo_id: `org/name`.
