@@ -142,7 +142,7 @@ def choose(document, repo_id, commit):
 
     from kernels.models.metadata import Metadata
     from kernels.models.mirror_document import MirrorDocument
-    from kernels.resolver.selection import resolve
+    from kernels.resolver.choice import resolve
     from kernels.resolver.target import Target
 
     target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
@@ -381,7 +381,7 @@ def choose_listed(builds, files):
 
     from kernels.models.metadata import Metadata
     from kernels.models.snapshot import Snapshot
-    from kernels.resolver.selection import Ranking
+    from kernels.resolver.choice import rank
     from kernels.resolver.target import Target
     from kernels.sources.hub_responses import TREE_PAGE, listed_files
 
@@ -403,10 +403,9 @@ def choose_listed(builds, files):
         listed = [file for page in pages for file in listed_files(TREE_PAGE.decode(page))]
         snapshot = Snapshot("bench/many", "0" * 40, tuple(listed))
         read = time.perf_counter()
-        ranking = Ranking(snapshot.builds, target)
-        for name in ranking.unread():
-            ranking.learn(name, Metadata.from_bytes(document))
-        assert ranking.resolution().best is not None
+        ranking = rank(snapshot.builds, target)
+        best = next(iter(ranking.fitting))
+        assert ranking.decide({best: Metadata.from_bytes(document)}).best is not None
         return (read - start) * 1e3, (time.perf_counter() - read) * 1e3
 
     once()

@@ -13,7 +13,7 @@ from picture import Picture
 
 from kernels import Target
 from kernels.operations.info import explain_folder
-from kernels.resolver.verdicts import Verdict
+from kernels.resolver.decision import Decision
 
 __all__ = ["MACHINES", "PICTURE", "decided"]
 
@@ -36,7 +36,7 @@ _MARKS = {"chosen": "tick", "accepted": "dash", "rejected": "cross"}
 
 
 @cache
-def decided() -> dict[str, dict[str, Verdict]]:
+def decided() -> dict[str, dict[str, Decision]]:
     """What the resolver decides: the verdict for each build, by machine and build."""
     with tempfile.TemporaryDirectory() as folder:
         for name, (backend, archs) in BUILDS.items():
@@ -50,18 +50,18 @@ def decided() -> dict[str, dict[str, Verdict]]:
             (build / "metadata.json").write_text(f"{{{named}, {backend_facts}}}", encoding="utf-8")
             (build / "__init__.py").touch()
         found = {
-            machine: explain_folder(Path(folder), target=Target.parse(target)).verdicts
+            machine: explain_folder(Path(folder), target=Target.parse(target)).resolution.decisions
             for machine, target in MACHINES.items()
         }
-    return {machine: {each.variant: each for each in verdicts} for machine, verdicts in found.items()}
+    return {machine: {each.variant.name: each for each in verdicts} for machine, verdicts in found.items()}
 
 
-def _reason(verdict: Verdict) -> str:
+def _reason(verdict: Decision) -> str:
     """A reason without the name of the build that another one is preferred to: that one is marked."""
     return re.sub(r"fits, but \S+ is preferred", "fits, but another build is preferred", verdict.reason)
 
 
-def _verdict(verdict: Verdict) -> Part:
+def _verdict(verdict: Decision) -> Part:
     look = "good" if verdict.verdict == "chosen" else "ink"
     words = Words(f"**{verdict.verdict}**: {_reason(verdict)}", look, SMALL)
     return Marked(_MARKS[verdict.verdict], words)

@@ -188,7 +188,7 @@ def test_the_version_is_the_distributions() -> None:
     assert kernels.__version__ == importlib.metadata.version("kernels")
 
 
-@pytest.mark.parametrize("module", ["kernels", "kernels.cli", "kernels.resolver.selection", "kernels.server"])
+@pytest.mark.parametrize("module", ["kernels", "kernels.cli", "kernels.resolver.choice", "kernels.server"])
 def test_importing_loads_neither_torch_nor_huggingface_hub(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)

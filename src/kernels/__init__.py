@@ -77,8 +77,8 @@ if TYPE_CHECKING:
     from kernels.operators import enable_vendor_ops as enable_vendor_ops
     from kernels.operators import use_kernel_ops as use_kernel_ops
     from kernels.operators import use_vendor_ops as use_vendor_ops
-    from kernels.resolver.selection import VariantAccepted as VariantAccepted
-    from kernels.resolver.selection import VariantRejected as VariantRejected
+    from kernels.resolver.decision import VariantAccepted as VariantAccepted
+    from kernels.resolver.decision import VariantRejected as VariantRejected
     from kernels.resolver.target import Target as Target
 else:
     _MODULES = {
@@ -106,7 +106,7 @@ else:
         "kernels.operators": (
             "ActiveOp EnabledOps FuncSpec active_ops enable_kernel_ops enable_vendor_ops use_kernel_ops use_vendor_ops"
         ),
-        "kernels.resolver.selection": "VariantAccepted VariantRejected",
+        "kernels.resolver.decision": "VariantAccepted VariantRejected",
         "kernels.resolver.target": "Target",
     }
     # Type checkers do not read this half: with a `__getattr__` in sight, they would accept every name.

@@ -16,7 +16,7 @@ from kernels.tracebacks import public
 if TYPE_CHECKING:
     from kernels.backends import BackendName
     from kernels.resolver.build_choice import BuildChoice
-    from kernels.resolver.selection import VariantAccepted, VariantRejected
+    from kernels.resolver.decision import VariantAccepted, VariantRejected
     from kernels.resolver.target import Target
 else:  # `typing.get_type_hints`, which other packages call with these functions, evaluates their types
     BackendName = str
@@ -450,7 +450,7 @@ def get_kernel_variants(
             print(each.variant, getattr(each, "reason", "fits"))
         ```
     """
-    from kernels.resolver.verdicts import VariantList
+    from kernels.resolver.decision import VariantList
 
     choice = explain(
         repo_id,

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from kernels.api import get_kernel_variants as get_kernel_variants
 from kernels.backends import BackendName
 from kernels.errors import InvalidVariant
-from kernels.resolver.selection import Decision, VariantAccepted, VariantRejected, resolve
+from kernels.resolver.choice import resolve
+from kernels.resolver.decision import Decision, VariantAccepted, VariantList, VariantRejected
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant, parse_variant
-from kernels.resolver.verdicts import VariantList
 
 __all__ = [
     "Decision",

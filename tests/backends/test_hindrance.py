@@ -12,7 +12,7 @@ from kernels import backends, get_kernel
 from kernels.backends import BackendProbe, Device, MajorMinor
 from kernels.backends.hindrance import hindrances
 from kernels.errors import BackendUnavailable, RequestError
-from kernels.resolver.selection import resolve
+from kernels.resolver.choice import resolve
 from kernels.resolver.target import Target
 
 GPU = Device("cuda", 0, "NVIDIA H200", "9.0", 90)

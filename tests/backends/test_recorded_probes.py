@@ -30,7 +30,7 @@ from kernels.backends.builtin.xpu import XPU
 from kernels.backends.traces import MachineTraces, torch_shows
 from kernels.models.metadata import BackendInfo, KernelName, Metadata
 from kernels.resolver import target as target_module
-from kernels.resolver.selection import resolve
+from kernels.resolver.choice import resolve
 from kernels.resolver.target import Target
 
 RECORDS = sorted((Path(__file__).parent / "recorded").glob("*.json"))

@@ -16,7 +16,7 @@ import pytest
 from kernels import backends
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency, builtin
 from kernels.errors import RequestError
-from kernels.resolver.selection import resolve
+from kernels.resolver.choice import resolve
 from kernels.resolver.target import Target
 from kernels.resolver.variant import parse_variant
 

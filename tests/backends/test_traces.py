@@ -25,7 +25,7 @@ traces.ROOT, traces._loads = sys.argv[1], lambda name: False
 
 from kernels import backends
 from kernels.backends.torch_build import torch_builds
-from kernels.resolver.selection import resolve
+from kernels.resolver.choice import resolve
 from kernels.resolver.target import Target
 
 target = Target.current()

@@ -25,7 +25,7 @@ from kernels.errors import InvalidMetadata, KernelsError
 from kernels.mirror.stores.folder import FolderStore
 from kernels.models.metadata import Metadata
 from kernels.models.mirror import MIRROR_FILE, MirroredRepository, MirrorIndex, MirrorPublisher
-from kernels.resolver.selection import resolve
+from kernels.resolver.choice import resolve
 from kernels.resolver.target import Target
 from kernels.server import HubServer
 

@@ -21,12 +21,12 @@ from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile, Snapshot
 from kernels.resolver.build_choice import choose_build
+from kernels.resolver.choice import resolve
 from kernels.resolver.context import ResolveContext
+from kernels.resolver.decision import RejectionKind, VariantRejected
 from kernels.resolver.lock_pins import NO_LOCK
 from kernels.resolver.redirects import FoundSnapshot
-from kernels.resolver.rejection import RejectionKind
 from kernels.resolver.requirements_check import unmet_prerequisite
-from kernels.resolver.selection import VariantRejected, resolve
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
 from kernels.trust.publishers import TrustPolicy
@@ -223,8 +223,8 @@ NEEDS = [
 
 #: Where the texts are made: a file, and functions of it. What they return, raise or say of a build is a reason.
 MADE_BY = {
-    "resolver/name_checks.py": r"_.*",
-    "resolver/selection.py": r"_judge",
+    "resolver/name_checks.py": r"_.*_check|_same",
+    "resolver/choice.py": r"rejection",
     "resolver/variant.py": r"parse_variant",
     "resolver/read_metadata.py": r"read_metadata|check_signed_version|__init__",
     "resolver/requirements_check.py": r"unmet_prerequisite",
@@ -258,7 +258,8 @@ def _texts(node: ast.AST) -> Iterator[ast.expr]:
     if isinstance(node, ast.FunctionDef):
         return  # it is looked at on its own
     if isinstance(node, ast.Return) and node.value is not None:
-        branches = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
+        value = node.value.elts[0] if isinstance(node.value, ast.Tuple) else node.value  # with its remedy
+        branches = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
         yield from (each for each in branches if _is_text(each))
     if isinstance(node, ast.Assign) and [each.id for each in node.targets if isinstance(each, ast.Name)] == ["why"]:
         yield from [node.value] if _is_text(node.value) else []

@@ -10,8 +10,8 @@ from doc_pages import ROOT, names, table
 from kernels import backends
 from kernels.backends import Device
 from kernels.errors import InvalidVariant
-from kernels.resolver.rejection import RejectionKind
-from kernels.resolver.selection import resolve
+from kernels.resolver.choice import resolve
+from kernels.resolver.decision import RejectionKind
 from kernels.resolver.target import Target
 from kernels.resolver.variant import parse_variant
 

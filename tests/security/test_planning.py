@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub import TestHub, kernel_files
@@ -19,14 +20,16 @@ from kernels import download_kernels, install_kernel
 from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError
 from kernels.models.requirement import Requirement
 from kernels.operations.open_sources import open_sources
-from kernels.resolver import planner, selection
+from kernels.resolver import planner
+from kernels.resolver.advice import no_suitable_build
 from kernels.resolver.build_choice import MAX_READ, BuildChoice, choose_build
+from kernels.resolver.choice import resolve
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
 from kernels.resolver.lock_pins import NO_LOCK
-from kernels.resolver.no_suitable_build import no_suitable_build
 from kernels.resolver.planner import PlanTree, plan_tree
 from kernels.resolver.target import Target
+from kernels.resolver.variant import Variant, parse_variant
 from kernels.trust.publishers import TrustPolicy
 
 CPU = "torch2.9-cpu-x86_64-linux"
@@ -88,8 +91,12 @@ def most_threads() -> Iterator[list[int]]:
 @pytest.mark.parametrize("every", [False, True])
 def test_each_name_is_judged_once(hub: TestHub, monkeypatch: pytest.MonkeyPatch, every: bool) -> None:
     judged: Counter[str] = Counter()
-    parse = selection.parse_variant
-    monkeypatch.setattr(selection, "parse_variant", lambda name, *known: judged.update([name]) or parse(name, *known))
+
+    def parse(name: str, *known: Any) -> Variant:
+        judged.update([name])
+        return parse_variant(name, *known)
+
+    monkeypatch.setattr("kernels.resolver.choice.parse_variant", parse)
     hub.list_files("acme/relu", [f"build/{name}/__init__.py" for name in fitting(300)])
     try:
         choice = choose(every=every)
@@ -227,7 +234,7 @@ print(len(plan("acme/top").builds))
     ids=["backends", "Torch versions", "accelerators", "no variants"],
 )
 def test_a_message_about_many_builds_is_short(names: list[str]) -> None:
-    outcome = selection.resolve(names, Target.parse(CPU))
+    outcome = resolve(names, Target.parse(CPU))
     assert len(str(no_suitable_build("acme/relu", outcome))) < 10_000
 
 

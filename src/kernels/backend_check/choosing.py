@@ -10,8 +10,8 @@ from kernels.backend_check.naming import build_versions
 from kernels.backends import lookup
 from kernels.backends.base import Device
 from kernels.models.metadata import BackendInfo, KernelName, Metadata
-from kernels.resolver.no_suitable_build import no_suitable_build
-from kernels.resolver.selection import Resolution, resolve
+from kernels.resolver.advice import no_suitable_build
+from kernels.resolver.choice import Resolution, resolve
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
 from kernels.support.checks import StepResults, failed, missing, ok, skipped

@@ -177,6 +177,7 @@ class Backend:
         cuda_hacks_to_strip: Source lines that a kernel for it must not have.
         folder: Folder with operators (`ops/`), `tune_configs.yaml` and `heuristics_config_utils.py`, or None.
         device_language: The language of its compiled device sources (`cuda`, `hip`, `sycl`, `metal`), or "" for none.
+        min_macos: The first major version of macOS that loads its compiled builds; 0 if any does.
 
     Example:
         >>> class Acme(Backend):
@@ -205,6 +206,7 @@ class Backend:
     cuda_hacks_to_strip: Sequence[str] = ()
     folder: Path | None = None
     device_language: str = ""
+    min_macos: int = 0
 
     def __init_subclass__(cls, *, label: Mapping[str, Any] | None = None, **rest: Any) -> None:
         """A class whose file has a label has its names."""

@@ -50,7 +50,7 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(NAME_PATTERNS, (_is_text, "a str")),
     **dict.fromkeys(("versioned", "checks_archs", "experimental"), (_is_flag, "a bool")),
     **dict.fromkeys(("vendor", "guidance_block", "kernel_guidance", "device_language"), (_is_text, "a str")),
-    "order": (lambda value: isinstance(value, int), "an int"),
+    **dict.fromkeys(("order", "min_macos"), (lambda value: isinstance(value, int), "an int")),
     "python_depends": (
         lambda value: isinstance(value, Mapping) and all(isinstance(each, PythonDependency) for each in value.values()),
         "a mapping from names to PythonDependency(package, module)",

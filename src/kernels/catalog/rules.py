@@ -17,7 +17,6 @@ from kernels import backends
 from kernels.backends import Backend, Device
 from kernels.catalog.shown import ShownBuild
 from kernels.errors import KernelsError
-from kernels.resolver.least_macos import least_macos
 from kernels.resolver.target import Target
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.support.version import MajorMinor
@@ -46,7 +45,7 @@ def backend_rules() -> dict[str, dict[str, Any]]:
                 "versioned": backend.versioned,
                 "version": _version_rule(backend),
                 "arch": _arch_rule(backend),
-                "macos": least_macos(backend),
+                "macos": backend.min_macos,
             }
     return rules
 
@@ -131,7 +130,7 @@ def common_targets(builds: Iterable[ShownBuild]) -> list[tuple[str, str]]:
         if backend is None:
             continue
         newest = sorted(options, key=lambda each: (each[0], each[1] or MajorMinor(0, 0)), reverse=True)
-        tail = f"{cpu}-{system}" + (str(least_macos(backend) or "") if system == "darwin" else "")
+        tail = f"{cpu}-{system}" + (str(backend.min_macos or "") if system == "darwin" else "")
         for number, (_, version, head) in enumerate(newest[:_MAX_TORCH]):
             label = f"{backend_label(name)}{f' {version}' if version else ''}, {_framework(head)}"
             place_name = f"{_SYSTEMS.get(system, system)} {cpu}"

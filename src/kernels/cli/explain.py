@@ -119,7 +119,15 @@ def _show(choice: BuildChoice, unmet: str | None, *, as_json: bool, here: bool) 
 
 
 def _rows(choice: BuildChoice) -> list[dict[str, Any]]:
-    return [{**msgspec.structs.asdict(each), "size": choice.snapshot.size(each.variant)} for each in choice.verdicts]
+    return [
+        {
+            "variant": each.variant.name,
+            "verdict": each.verdict,
+            "reason": each.reason,
+            "size": choice.snapshot.size(each.variant.name),
+        }
+        for each in choice.resolution.decisions
+    ]
 
 
 def _origins(backend: str) -> list[Origin]:

@@ -15,22 +15,21 @@ from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockEr
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
+from kernels.resolver.advice import advice
 from kernels.resolver.build_choice import (
     BuildChoice,
     choose_build,
     choose_from_sources,
     how_to_mirror,
-    metadata_for_advice,
     misfit,
     other_version,
 )
 from kernels.resolver.context import ResolveContext
+from kernels.resolver.decision import VariantRejected
 from kernels.resolver.finder import find_snapshot
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
-from kernels.resolver.no_suitable_build import advice
 from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on
 from kernels.resolver.read_metadata import read_metadata
-from kernels.resolver.selection import VariantRejected
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
 from kernels.sources.base import Moved, Source
@@ -288,7 +287,7 @@ def what_helps(choice: BuildChoice, *, here: bool) -> list[str]:
         other = other_version(context, choice.found)
         if other is not None:
             return [other]
-    return [advice(resolution, here=here, read=metadata_for_advice(context, choice))]
+    return [advice(resolution, here=here)]
 
 
 def is_path(kernel: str | os.PathLike[str]) -> bool:

@@ -24,12 +24,12 @@ from kernels.operations.kernel_request import KernelRequest
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.caller import caller
+from kernels.resolver.choice import choose_backend
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.likely_builds import LikelyBuilds
 from kernels.resolver.ordered_sources import with_passed
 from kernels.resolver.planner import Planned, PlanTree, plan_tree
 from kernels.resolver.redirects import SnapshotKey
-from kernels.resolver.selection import choose_backend
 from kernels.resolver.target import Target
 from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without_undelivered
 from kernels.support.formatting import wrong_type

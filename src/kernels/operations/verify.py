@@ -25,12 +25,12 @@ from kernels.models.snapshot import Heads, Snapshot
 from kernels.operations.open_sources import open_sources
 from kernels.operations.verify_report import NOT_PINNED, BuildReport, report_on_folder
 from kernels.resolver.active_lock import active_lock
-from kernels.resolver.build_choice import choose_build, metadata_for_advice, misfit
+from kernels.resolver.advice import no_suitable_build
+from kernels.resolver.build_choice import choose_build, misfit
 from kernels.resolver.content_hash import build_hash
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
 from kernels.resolver.lock_pins import ActiveLock
-from kernels.resolver.no_suitable_build import no_suitable_build
 from kernels.resolver.target import Target
 from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource, PathSource
@@ -173,7 +173,7 @@ def _chosen(
     if not all_variants:
         choice = choose_build(context, found, every=True)
         if choice.best is None:
-            error = no_suitable_build(str(requirement), choice.resolution, read=metadata_for_advice(context, choice))
+            error = no_suitable_build(str(requirement), choice.resolution)
             raise error.reworded(f"{error}\nAll builds are verified with --all-variants.")
         names = [choice.best]
     hashes = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +22,9 @@ from kernels.errors import (
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import METADATA_FILE, Snapshot
+from kernels.resolver.choice import Resolution, rank
 from kernels.resolver.context import ResolveContext
+from kernels.resolver.decision import NotInMirror, RejectionKind
 from kernels.resolver.finder import OfSnapshot, find_snapshot
 from kernels.resolver.read_metadata import (
     MAX_READ_BYTES,
@@ -32,8 +34,6 @@ from kernels.resolver.read_metadata import (
     read_metadata,
 )
 from kernels.resolver.redirects import FoundSnapshot
-from kernels.resolver.rejection import NotInMirror, RejectionKind
-from kernels.resolver.selection import Ranking, Resolution
 from kernels.resolver.target import Target
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
@@ -43,16 +43,11 @@ from kernels.support.text import clean, one_line
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, unverified
 
-if TYPE_CHECKING:
-    from kernels.resolver.smallest_change import ReadMetadata
-    from kernels.resolver.verdicts import Verdict
-
 __all__ = [
     "BuildChoice",
     "choose_build",
     "choose_from_sources",
     "how_to_mirror",
-    "metadata_for_advice",
     "misfit",
     "no_build_error",
     "other_version",
@@ -99,13 +94,6 @@ class BuildChoice(OfSnapshot, msgspec.Struct, frozen=True):
         return self.named if self.resolution.best is None else self.resolution.best.name
 
     @property
-    def verdicts(self) -> list[Verdict]:
-        """What became of each build, and why."""
-        from kernels.resolver.verdicts import verdicts
-
-        return verdicts(self.resolution)
-
-    @property
     def title(self) -> str:
         """What was chosen among, and for which machine. More lines say where it is, and whether no build suits."""
         resolution = self.resolution
@@ -122,12 +110,12 @@ class BuildChoice(OfSnapshot, msgspec.Struct, frozen=True):
         from kernels.support.html_table import html_table
 
         title, *result = self.title.split("\n")
-        rows = [(each.variant, each.verdict, each.reason) for each in self.verdicts]
+        rows = [(each.variant.name, each.verdict, each.reason) for each in self.resolution.decisions]
         return html_table(("variant", "verdict", "reason"), rows, title=title, notes=result)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         # IPython's plain text.
-        lines = [f"{each.variant}: {each.verdict}, {each.reason}" for each in self.verdicts]
+        lines = [f"{each.variant.name}: {each.verdict}, {each.reason}" for each in self.resolution.decisions]
         printer.text(clean("\n".join([self.title, *map(one_line, lines)])))
 
 
@@ -175,15 +163,13 @@ def _choose_listed(
     absent = [name for name in snapshot.absent if name not in snapshot.builds]
     known |= {name: NotInMirror(f"not in {source.name}") for name in absent}
     rule = found.signing_rule(context)
-    ranking = Ranking(
+    ranking = rank(
         [*snapshot.builds, *absent],
         context.target,
         backend=context.backend,
         check_arch=context.check_arch,
         device=context.device,
     )
-    for name, fact in known.items():
-        ranking.learn(name, fact)
     signed = rule is not None and rule.required
 
     def read(name: str) -> Metadata | KernelsError:
@@ -196,14 +182,15 @@ def _choose_listed(
         return metadata
 
     likely = context.likely if fetchable and not every else None
-    readable = list(_readable(snapshot, ranking.unread(every=True), most))
-    with metadata_in_order(read, readable, alone=0 if every else 1) as facts:
-        for name in ranking.unread(every=every):
+    unread = [name for name in ranking.fitting if name not in known]
+    with metadata_in_order(read, list(_readable(snapshot, unread, most)), alone=0 if every else 1) as facts:
+        for name in unread:
             if likely is not None:
                 likely.expect(found, name, signed=signed)
             known[name] = next(facts, None) or _too_many(most)
-            ranking.learn(name, known[name])
-    resolution = ranking.resolution()
+            if not every and ranking.rejection(name, known[name]) is None:
+                break
+    resolution = ranking.decide(known)
     if likely is not None:
         likely.settle(found, None if resolution.best is None else resolution.best.name)
     choice = BuildChoice(found, resolution, {name: fact for name, fact in known.items() if isinstance(fact, Metadata)})
@@ -308,43 +295,15 @@ def no_build_error(
             f"{source.advice(snapshot.repo_id, str(context.target))}"
         )
         return of_hub(not_here, "LocalEntryNotFoundError")
-    from kernels.resolver.no_suitable_build import no_suitable_build
+    from kernels.resolver.advice import no_suitable_build
 
-    here_too = context.target == Target.current()
-    error = no_suitable_build(
-        _called(choice), choice.resolution, here=here_too, read=metadata_for_advice(context, choice)
-    )
+    error = no_suitable_build(_called(choice), choice.resolution, here=context.target == Target.current())
     if not snapshot.builds and not source.user_owned:
         error = of_hub(error, "RemoteEntryNotFoundError")
     hint = _LOCAL_HINT if source.user_owned else how_to_mirror(choice, context.target)
     if hint is None and advice:
         hint = other_version(context, found)
     return error.reworded(f"{error}\n{hint}") if hint else error
-
-
-def metadata_for_advice(context: ResolveContext, choice: BuildChoice) -> ReadMetadata | None:
-    """What reads a build's metadata for advice, of some builds; None where architectures do not count.
-
-    Args:
-        context: What the choice was made with.
-        choice: The choice, without a best build.
-    """
-    rule = choice.found.signing_rule(context)
-    read: dict[str, Metadata | KernelsError | None] = dict(choice.metadata)
-
-    def read_one(name: str) -> Metadata | KernelsError | None:
-        if name not in read and len(read) - len(choice.metadata) >= _HINT_READ:
-            return _too_many(_HINT_READ)
-        if name not in read:
-            try:
-                read[name] = read_metadata(choice.source, choice.snapshot, name, rule)
-            except (InvalidMetadata, UntrustedSignature) as error:
-                read[name] = error
-            except (OSError, ValueError):
-                read[name] = None  # advice is not worth another error
-        return read[name]
-
-    return read_one if context.check_arch else None
 
 
 def how_to_mirror(choice: BuildChoice, target: Target) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from kernels.errors import KernelsError, NotInCache, RepositoryNotFound
+from kernels.errors import KernelsError
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on, mention_passed
@@ -139,20 +139,6 @@ def _first_that_fits(
     judge: Callable[[Resolved], KernelsError | None],
 ) -> tuple[Resolved, bool]:
     """What the first source has that fits, and True; if none does, what was found, with what the others said."""
-    try:
-        return _first_of_sources(context, resolve, judge)
-    except (RepositoryNotFound, NotInCache) as error:
-        from kernels.resolver.likely_repository import add_likely_name
-
-        add_likely_name(error, requirement.repo_id, context.lock)
-        raise
-
-
-def _first_of_sources(
-    context: ResolveContext,
-    resolve: Callable[[_Unsuitable], Resolved],
-    judge: Callable[[Resolved], KernelsError | None],
-) -> tuple[Resolved, bool]:
     unsuitable: dict[Requirement, tuple[PassedOver, ...]] = dict(context.undelivered)
     found_first: Resolved | None = None
     while True:

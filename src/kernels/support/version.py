@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 __all__ = ["MajorMinor"]
@@ -24,6 +25,7 @@ class MajorMinor(NamedTuple):
     minor: int
 
     @staticmethod
+    @lru_cache(maxsize=64)  # the few versions of a machine are compared with each build of a kernel
     def parse(text: str) -> MajorMinor | None:
         """The version that a text starts with, or None when it starts with none.
 

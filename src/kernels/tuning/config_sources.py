@@ -12,7 +12,7 @@ from kernels import backends, settings
 from kernels.backends import Backend, Device
 from kernels.errors import RequestError
 from kernels.loader.registry import KernelPackage, current, packages
-from kernels.resolver.selection import resolve
+from kernels.resolver.choice import resolve
 from kernels.resolver.target import Target
 from kernels.support.formatting import wrong_type
 from kernels.tuning.entries import Operators, TuneFile, read_configs

@@ -26,7 +26,7 @@ from kernels.backends.plugins.json_backend import (
 from kernels.backends.registration import DeclarationError
 from kernels.errors import RequestError
 from kernels.models.metadata import Metadata
-from kernels.resolver.selection import resolve
+from kernels.resolver.choice import resolve
 from kernels.resolver.target import Target
 
 

@@ -11,7 +11,6 @@ from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.authoring.check.foreign_library import LibraryFacts, UnreadableLibrary, library_format, read_library
 from kernels.authoring.check.stable_abi import PYTHON, beyond_stable_abi
 from kernels.backends import listed
-from kernels.resolver.least_macos import least_macos
 from kernels.resolver.variant import Variant
 from kernels.support.checks import StepResult, failed, missing, ok
 
@@ -75,7 +74,7 @@ def _general(found: LibraryFacts, name: str, system: _System) -> Iterator[StepRe
 
 def _macos_of(variant: Variant) -> tuple[int, int]:
     """The newest version of macOS that a variant's files may need."""
-    return max(MACOS, (least_macos(backends.get(variant.backend)), 0))
+    return max(MACOS, (backends.get(variant.backend).min_macos, 0))
 
 
 def _macos(found: LibraryFacts, variant: Variant) -> Iterator[StepResult]:

@@ -14,8 +14,8 @@ from kernels.operations.info import explain_folder
 from kernels.operations.kernel_request import KernelRequest
 from kernels.operations.load import context_for
 from kernels.resolver.build_choice import BuildChoice
+from kernels.resolver.decision import VariantRejected
 from kernels.resolver.planner import plan_tree
-from kernels.resolver.selection import VariantRejected
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.sources.folder import PathSource
 

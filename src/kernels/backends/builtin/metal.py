@@ -24,9 +24,6 @@ LABEL = {
 #: What a caller may call it.
 Name = Literal["metal", "mps"]
 
-#: Published builds are compiled as Metal 4, which macOS 26 is the first to load.
-_MIN_MACOS = 26
-
 # developer.apple.com: Metal Feature Set Tables (May 2026); MTLGPUFamily.metal4; MTLDevice.maxThreadgroupMemoryLength.
 _GUIDANCE = """\
 Apple GPUs share their memory with the processor; every M-series chip supports Metal 3 and, from macOS 26, Metal 4.
@@ -45,6 +42,7 @@ class Metal(Backend, label=LABEL):
 
     dispatch_key = "MPS"
     device_language = "metal"
+    min_macos = 26  # published builds are compiled as Metal 4
     guidance_block = _GUIDANCE
     kernel_guidance = _KERNEL_GUIDANCE
     cuda_hacks_to_strip = ("torch.cuda.", ".cuda()", "import triton", "torch.float64", "__shfl_sync(")
@@ -52,9 +50,10 @@ class Metal(Backend, label=LABEL):
     def platform_reason(self, target: Any) -> str | None:
         version = str(target.os_version or "")
         major = version.split(".")[0]
-        if major.isdecimal() and int(major) >= _MIN_MACOS:
+        if major.isdecimal() and int(major) >= self.min_macos:
             return None
-        return f"Metal builds require macOS {_MIN_MACOS}.0 or later, this machine has {version or 'an unknown version'}"
+        there = version or "an unknown version"
+        return f"Metal builds require macOS {self.min_macos}.0 or later, this machine has {there}"
 
     def torch_build(self, torch: Any) -> Found | None:
         # Asked only where it can be true, so that Linux needs no imported Torch for the answer.

@@ -74,7 +74,7 @@
     };
   }
 
-  // --- Builds, as src/kernels/resolver/selection.py decides ---------------------------------------------------------
+  // --- Builds, as src/kernels/resolver/choice.py decides ---------------------------------------------------------
 
   /** Why a build does not suit a target, or null. */
   function judge(build, target, rules) {

@@ -8,18 +8,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from html_cells import HOSTILE, ReadHtml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import backends
-from kernels.errors import InvalidMetadata, NoSuitableBuild, RequestError, UnsupportedArch
+from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.metadata import BackendInfo, KernelName, Metadata
-from kernels.resolver.no_suitable_build import explain, no_suitable_build
-from kernels.resolver.selection import Ranking, RejectionKind, Resolution, VariantAccepted, VariantRejected, resolve
+from kernels.resolver.choice import Resolution, rank, resolve
+from kernels.resolver.decision import RejectionKind, VariantAccepted, VariantList, VariantRejected
 from kernels.resolver.target import Target
 from kernels.resolver.variant import UnparsedVariant, Variant, parse_variant
 
 CUDA = "torch2.9-cu128-x86_64-linux"
+CPU = Target.parse("torch2.9-cpu-x86_64-linux")
 
 
 def metadata(backend: str = "cuda", *archs: str) -> Metadata:
@@ -285,59 +287,23 @@ def test_a_backend_that_torch_is_not_built_for_gets_no_build_of_torchs() -> None
     assert "needs a Torch for cuda, this one is for cpu" in reason(asked, "torch-cuda")
 
 
-# The whole message, for the few ways in which nothing suits.
-ADVICE = [
-    (CUDA, [], "org/relu has no builds at all"),
-    (CUDA, ["torch28-cu128-x86_64-linux", "torch210-cu128-x86_64-linux"], "with Torch 2.10 or Torch 2.8."),
-    (CUDA, ["torch-stable-abi210-cu128-x86_64-linux"], "with Torch 2.10 or newer."),
-    (CUDA, ["torch29-cu129-x86_64-linux"], "with cuda 12.9."),
-    (CUDA, ["tvm-ffi01-cu128-x86_64-linux"], "with tvm-ffi 0.1."),
-    (CUDA, ["torch28-cu130-x86_64-linux", "torch-rocm"], "Try an environment with Torch 2.8 and cuda 13.0."),
-    (
-        CUDA,
-        ["torch-cpu", "torch-rocm"],
-        'Try the build for cpu with `backend="cpu"` (`--backend cpu`), or a machine with rocm.',
-    ),
-    (CUDA, ["torch28-cpu-x86_64-linux", "torch-rocm"], "Try a machine with rocm."),
-    (CUDA, ["torch28-cpu-x86_64-linux"], "ask its publisher for a build that suits."),
-    (CUDA, ["torch29-cu130-x86_64-windows"], "ask its publisher"),
-    (CUDA, ["rubbish"], "ask its publisher"),
-]
+def test_each_build_is_chosen_accepted_or_rejected() -> None:
+    names = ["torch-universal", "torch-cpu", "torch-cuda"]
+    assert [tuple(VariantList.cells(each)) for each in resolve(names, CPU).decisions] == [
+        ("torch-cpu", "chosen", "the best that fits"),
+        ("torch-universal", "accepted", "fits, but torch-cpu is preferred"),
+        ("torch-cuda", "rejected", "for cuda, not cpu"),
+    ]
+    [only] = resolve(["torch-cpu"], CPU).decisions
+    assert only.reason == "the only one that fits"
 
 
-@pytest.mark.parametrize(("target", "names", "advice"), ADVICE, ids=lambda value: str(value)[:40])
-def test_the_message_says_what_to_try(target: str, names: list[str], advice: str) -> None:
-    text = explain("org/relu", resolve(names, Target.parse(target)))
-    assert text.startswith(("No build of org/relu suits", "org/relu has no builds"))
-    assert target in text
-    assert advice in text.splitlines()[-1]
-    assert all(f"  {name}: " in text for name in names)
-
-
-def test_the_error_tells_whether_only_the_architecture_misses() -> None:
-    known = {COMPILED: metadata("cuda", "8.0")}
-    error = no_suitable_build("org/relu version 1", resolve([COMPILED, "torch-cpu"], HOPPER, metadata=known))
-    assert isinstance(error, UnsupportedArch)
-    assert isinstance(error, RuntimeError)
-    assert "`check_arch=False`" in str(error)
-    assert "`device=`" not in str(error)
-    two = Target.parse(f"{CUDA}+sm_90+sm_75")
-    assert "`device=`" in str(no_suitable_build("org/relu", resolve([COMPILED], two, metadata=known)))
-    elsewhere = str(no_suitable_build("org/relu", resolve([COMPILED], two, metadata=known), here=False))
-    assert elsewhere.endswith("\nBuild the kernel yourself, or ask its publisher for a build that covers it.")
-    error = no_suitable_build("org/relu version 1", resolve(["torch-cpu"], HOPPER))
-    assert type(error) is NoSuitableBuild
-    assert isinstance(error, FileNotFoundError)
-
-
-def test_a_long_or_hostile_list_makes_a_short_printable_message() -> None:
-    names = [f"torch2{minor}-cu130-x86_64-linux" for minor in range(40)] + ["\x1b[31m" + "y" * 5000]
-    text = explain("org/relu", resolve(names, Target.parse(CUDA)))
-    assert "… and 21 more" in text
-    assert len(text.splitlines()) == 23
-    text = explain("org/relu", resolve(names[-1:], Target.parse(CUDA)))
-    assert "\x1b" not in text
-    assert len(text) < 600
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_notebook_shows_decisions_as_a_table_in_which_nothing_is_markup(name: str) -> None:
+    read = ReadHtml(VariantList(resolve(["torch-cpu", name], CPU).decisions)._repr_html_())
+    assert read.cells[:6] == ["variant", "verdict", "reason", "torch-cpu", "chosen", "the only one that fits"]
+    assert read.cells[7] == "rejected"
+    assert read.tags == {"table", "thead", "tbody", "tr", "th", "td"}
 
 
 def test_ten_thousand_variants_are_all_decided() -> None:
@@ -429,7 +395,7 @@ def test_what_is_accepted_is_for_this_machine(asked: list[str], machine: Target)
 def test_of_many_builds_the_accelerators_are_read_once_and_the_rest_in_a_few_steps() -> None:
     names = [f"torch2{minor}-cxx11-cu{cuda}-x86_64-linux" for minor in range(40) for cuda in (126, 128, 129, 130, 131)]
     target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
-    Ranking(names, target)
+    rank(names, target)
     calls: Counter[str] = Counter()
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -438,9 +404,9 @@ def test_of_many_builds_the_accelerators_are_read_once_and_the_rest_in_a_few_ste
 
     sys.setprofile(note)
     try:
-        ranking = Ranking(names, target)
+        ranking = rank(names, target)
     finally:
         sys.setprofile(None)
     assert calls["named_by_accelerator"] == 5
     assert calls.total() < 40 * len(names)
-    assert [name for name, _ in zip(ranking.unread(), range(1), strict=False)] == ["torch29-cxx11-cu128-x86_64-linux"]
+    assert next(iter(ranking.fitting)) == "torch29-cxx11-cu128-x86_64-linux"
