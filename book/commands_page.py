@@ -71,13 +71,13 @@ JSON_KEYS: dict[str, dict[str, str]] = {
     },
     "cache": {
         "list": "cache size leftovers temporary left_alone "
-        "commits[repo_id repo_type commit branches refs hubs builds size frees downloaded used] "
+        "commits[repo_id commit branches refs hubs builds size frees downloaded used] "
         "autotune[file facts kernels serves out]",
         "size": "cache size leftovers temporary left_alone "
-        "commits[repo_id repo_type commit branches refs hubs builds size frees downloaded used] "
+        "commits[repo_id commit branches refs hubs builds size frees downloaded used] "
         "autotune[file facts kernels serves out]",
         "prune": "cache kept[repo_id commit why] leftovers frees removed skipped freed "
-        "remove[repo_id repo_type commit branches refs hubs builds size frees downloaded used]",
+        "remove[repo_id commit branches refs hubs builds size frees downloaded used]",
         "autotune": "decisions[file facts kernels serves out] removed",
         "verify": "cache commits[repo_id commit files listed ok changed unlisted digest repaired]",
     },

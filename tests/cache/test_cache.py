@@ -53,7 +53,7 @@ def everything_below(root: Path) -> set[str]:
 def test_a_commit_is_shown_with_its_branch_hub_builds_and_times(hub: TestHub, two_commits: tuple[str, str]) -> None:
     before = time.time()
     old, new = (by_commit()[commit] for commit in two_commits)
-    assert (new.repo_id, new.repo_type, new.branches, new.hubs) == ("acme/relu", "kernel", ("v1",), (hub.url,))
+    assert (new.repo_id, new.branches, new.hubs) == ("acme/relu", ("v1",), (hub.url,))
     assert old.branches == ()
     [build] = new.builds
     assert (build.variant, build.complete) == ("torch-cpu", True)
@@ -192,30 +192,20 @@ def test_what_other_tools_put_there_stays(hub: TestHub, isolated_env: Path, new_
     from huggingface_hub import snapshot_download
 
     hub.make_repo("acme/relu")
-    hub.make_repo("acme/llm", files={"model.bin": b"weights" * 1000})
-    hub.make_repo("acme/old", files={"weights.bin": b"weights" * 1000})
-    hub.models |= {"acme/llm", "acme/old"}
-    get = {"cache_dir": isolated_env, "endpoint": hub.url, "revision": "v1"}
-    snapshot_download("acme/relu", repo_type="kernel", **get)
-    snapshot_download("acme/llm", repo_type="model", **get)
-    snapshot_download("acme/old", repo_type="model", allow_patterns="weights.bin", **get)
+    snapshot_download("acme/relu", repo_type="kernel", cache_dir=isolated_env, endpoint=hub.url, revision="v1")
+    model = isolated_env / "models--acme--llm"
+    for path in ("refs/main", f"snapshots/{'a' * 40}/weights.bin", f"snapshots/{'a' * 40}/build/torch-cpu/x.py"):
+        (model / path).parent.mkdir(parents=True, exist_ok=True)
+        (model / path).write_text("a" * 40)
     before = everything_below(isolated_env)
-    install_kernel("acme/old", version=1)
-
     contents = scan_cache()
-    assert {each.repo_id for each in contents.commits} == {"acme/relu", "acme/old"}
+    assert {each.repo_id for each in contents.commits} == {"acme/relu"}
     # Recorded under refs/ by another tool: its own.
     planned = plan_prune(contents, everything=True)
     assert planned.remove == ()
     assert {each.reason for each in planned.kept} == {"recorded by another tool: v1"}
-
-    # Of a model whose refs are gone, what this client brought goes, and what another did stays.
-    (isolated_env / "models--acme--old" / "refs" / "v1").unlink()
-    done = prune(plan_prune(scan_cache(), everything=True))
-    assert [each.repo_id for each in done.removed] == ["acme/old"]
-    after = everything_below(isolated_env)
-    assert {path for path in before - after if ".locks" not in path} == {"models--acme--old/refs/v1"}
-    assert not list(isolated_env.glob("models--acme--old/snapshots/*/build/**/*.py"))
+    prune(planned)
+    assert {path for path in before - everything_below(isolated_env) if ".locks" not in path} == set()
     assert complaints(isolated_env) == []
 
 
@@ -408,4 +398,4 @@ def test_a_store_is_told_by_its_folder(tmp_path: Path) -> None:
     for name in ("kernels--a--b--c", "kernels--a", "datasets--a--b", "kernels--..--b", "other"):
         (tmp_path / name / "snapshots" / ("c" * 40)).mkdir(parents=True)
     assert scan_cache(tmp_path).commits == ()
-    assert isinstance(RepoStore(tmp_path, "kernel", "a/b"), RepoStore)
+    assert isinstance(RepoStore(tmp_path, "a/b"), RepoStore)

@@ -27,7 +27,7 @@ CONTENT = b"#" * 3_000_000
 def test_a_download_that_another_user_began_is_begun_anew() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
-        store = RepoStore(Path(folder), "kernel", "acme/relu")
+        store = RepoStore(Path(folder), "acme/relu")
         blobs = store.folder / "blobs"
         blobs.mkdir(parents=True)
         file = RepoFile("build/torch-cpu/big.bin", len(CONTENT), "1" * 40)

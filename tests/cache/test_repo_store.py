@@ -30,7 +30,7 @@ def described(path: str, content: bytes, *, large: bool = False) -> RepoFile:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> RepoStore:
-    return RepoStore(tmp_path / "cache", "kernel", "org/relu")
+    return RepoStore(tmp_path / "cache", "org/relu")
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -110,7 +110,7 @@ def test_an_index_is_read_as_it_was_written(files: list[RepoFile]) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        repository = RepoStore(Path(folder), "kernel", "org/relu")
+        repository = RepoStore(Path(folder), "org/relu")
         repository.keep_index("http://one", COMMIT, files)
         assert repository.index("http://one", COMMIT) == tuple(files)
         assert repository.index("http://two", COMMIT) is None

@@ -40,7 +40,7 @@ CONTENTS = {
 
 @pytest.fixture
 def repository(tmp_path: Path) -> RepoStore:
-    return RepoStore(tmp_path / "cache", "kernel", "org/relu")
+    return RepoStore(tmp_path / "cache", "org/relu")
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_only_wanted_files_are_written(repository: RepoStore, packed: tuple[Mirr
 
 def test_contents_that_repositories_share(tmp_path: Path, packed: tuple[MirrorBuild, bytes]) -> None:
     build, data = packed
-    repository = RepoStore(tmp_path, "kernel", "org/relu")
+    repository = RepoStore(tmp_path, "org/relu")
     (tmp_path / "blobs").mkdir()
     repository.folder.mkdir()
     (repository.folder / "blobs").symlink_to("../blobs")
@@ -164,7 +164,7 @@ def test_contents_that_repositories_share(tmp_path: Path, packed: tuple[MirrorBu
 
 
 def test_contents_elsewhere_are_not_written(tmp_path: Path, packed: tuple[MirrorBuild, bytes]) -> None:
-    repository = RepoStore(tmp_path / "cache", "kernel", "org/relu")
+    repository = RepoStore(tmp_path / "cache", "org/relu")
     (tmp_path / "elsewhere").mkdir()
     repository.folder.mkdir(parents=True)
     (repository.folder / "blobs").symlink_to(tmp_path / "elsewhere")
@@ -235,7 +235,7 @@ from pathlib import Path
 from kernels.cache.repo_store import RepoStore
 from kernels.models.mirror import MirrorFile
 from kernels.models.snapshot import RepoFile
-store = RepoStore(Path({str(repository.cache)!r}), "kernel", "org/relu")
+store = RepoStore(Path({str(repository.cache)!r}), "org/relu")
 with store.writer({COMMIT!r}).unpacking([RepoFile("build/a.py", 2, {"a" * 40!r})], "build/") as sink:
     sink.begin(MirrorFile("a.py", 2, {"a" * 40!r}))
     sink.write(memoryview(b"a"))

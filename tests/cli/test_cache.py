@@ -79,9 +79,7 @@ def test_json_has_all_of_it(kernels: Callable[..., Any], hub: TestHub, commits: 
     found = {each["commit"]: each for each in answer["commits"]}
     assert set(found) == set(commits)
     new = found[commits[1]]
-    assert (new["repo_id"], new["repo_type"], new["branches"], new["hubs"]) == (
-        "acme/relu", "kernel", ["v1"], [hub.url],
-    )  # fmt: skip
+    assert (new["repo_id"], new["branches"], new["hubs"]) == ("acme/relu", ["v1"], [hub.url])
     assert [(each["variant"], each["complete"]) for each in new["builds"]] == [("torch-cpu", True)]
     assert 0 < new["frees"] <= new["size"] < answer["size"]
 

@@ -264,7 +264,6 @@ def listed(**values: object) -> Change:
         (of("repo-id", "acme/re\u2113u"), "not of acme/relu"),
         (of("repo-id", "acme/\u212aelu"), "not of acme/relu"),
         (of("repo-id", "acme/relu\u200b"), "not of acme/relu"),
-        (of("repo-type", "../model"), "expected the type kernel or model"),
         (of("moved-to", "../../x"), "expected 'org/name'"),
         (of("branches", {"v1": "../../x"}), "is not a commit"),
         (of("commits", [[]] * 3), "not a valid document"),

@@ -51,7 +51,7 @@ def on_disk(cache: Path, variant: str) -> list[str]:
 
 
 def is_free(cache: Path, repo_id: str, commit: str, variant: str) -> bool:
-    lock = RepoStore(cache, "kernel", repo_id).lock(f"{commit}-{variant}")
+    lock = RepoStore(cache, repo_id).lock(f"{commit}-{variant}")
     free = lock.acquire_at_once()
     if free:
         lock.release()

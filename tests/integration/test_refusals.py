@@ -294,7 +294,7 @@ def test_a_mirror_is_not_asked_for_files_that_another_process_has_repaired(
         from kernels.cache.repo_store import RepoStore
         from kernels.support.lock import exclusively
 
-        store = RepoStore(folder.parents[4], "kernel", "acme/relu")
+        store = RepoStore(folder.parents[4], "acme/relu")
         with exclusively(store.lock(f"{snapshot.commit}-torch-cpu")):
             os.write(writer, b"1")
             __import__("time").sleep(0.3)

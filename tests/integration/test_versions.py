@@ -160,13 +160,6 @@ def test_a_gated_repository_says_so(hub: TestHub) -> None:
         get_kernel("acme/relu", version=1)
 
 
-def test_a_repository_of_type_model_is_found_where_there_is_no_kernel(hub: TestHub, isolated_env: Path) -> None:
-    hub.models.add("acme/old")
-    hub.make_repo("acme/old")
-    assert get_kernel("acme/old", version=1).repo_id == "acme/old"
-    assert (isolated_env / "models--acme--old").is_dir()
-
-
 def test_has_kernel_answers_without_downloading(hub: TestHub) -> None:
     hub.make_repo("acme/relu", version=1)
     hub.make_repo("acme/relu", version=2, variants=["torch-cuda"])

@@ -309,7 +309,7 @@ def test_what_is_in_a_listed_file_is_only_content(tmp_path: Path, honest: Honest
     for path, content in inner.items():
         (tmp_path / "build" / path).write_bytes(content)
     build = MirrorBuild(files, pack(tmp_path / "build", files, tmp_path / "archive"))
-    repository = RepoStore(tmp_path / "cache", "kernel", "org/relu")
+    repository = RepoStore(tmp_path / "cache", "org/relu")
     with repository.writer(COMMIT).unpacking([file.listed("build/cpu/") for file in files], "build/cpu/") as sink:
         unpack([(tmp_path / "archive").read_bytes()], build, sink, WHERE)
     for path, content in inner.items():
@@ -323,7 +323,7 @@ def test_the_archive_of_another_build(honest: Honest, tmp_path: Path) -> None:
 
 def refused(build: MirrorBuild, data: bytes, root: Path, error: type[Exception]) -> str:
     """The message with which an archive is refused; nothing of it is in the cache then."""
-    repository = RepoStore(root / "cache", "kernel", "org/relu")
+    repository = RepoStore(root / "cache", "org/relu")
     with (
         pytest.raises(error) as raised,
         repository.writer(COMMIT).unpacking([file.listed("build/cpu/") for file in build.files], "build/cpu/") as sink,

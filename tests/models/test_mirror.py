@@ -122,7 +122,6 @@ FILE = {"path": "__init__.py", "size": 0, "oid": "e69de29bb2d1d6434b8b29ae775ad8
     ("changes", "says"),
     [
         ({"repo-id": "org/other"}, "it is the index of 'org/other', not of org/relu"),
-        ({"repo-type": "space"}, "expected the type kernel or model"),
         ({"branches": {"v1": "x"}}, "'x' is not a commit"),
         ({"branches": {"../v1": COMMIT}}, "expected a branch"),
         ({"branches": {"v1": COMMIT, "v2": "4" * 40}}, f"'v2' is at commit {'4' * 40}, which it does not list"),

@@ -549,18 +549,6 @@ def test_a_publisher_is_as_trusted_there_as_it_was_here(
     assert get_kernel("eve/relu", version=1, trust_remote_code=["eve/relu"])
 
 
-def test_a_kernel_of_type_model_is_one_there_too(
-    hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None]
-) -> None:
-    hub.models.add("acme/relu")
-    hub.make_repo("acme/relu")
-    download_kernels(["acme/relu"], version=1, to=tmp_path / "to")
-    document = MirrorDocument.parse((tmp_path / "to" / index_path("acme/relu")).read_bytes(), "index")
-    assert document.repository("acme/relu", "index").repo_type == "model"
-    unplugged(tmp_path / "to")
-    assert get_kernel("acme/relu", version=1)
-
-
 # Folders that are none, and faults
 
 

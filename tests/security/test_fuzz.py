@@ -69,7 +69,6 @@ RECORD = {
     "endpoint": "https://hub",
     "time": 1.5,
     "trusted": True,
-    "repo-type": "kernel",
     "branches": {"v1": ONE},
     "moved-to": None,
     "files": {ONE: [{"path": "build/torch-cpu/__init__.py", "size": 1, "oid": ONE, "sha256": None, "xet": False}]},

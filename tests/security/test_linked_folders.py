@@ -74,7 +74,7 @@ def test_what_is_read_without_trust_is_written_through_no_link(hub: TestHub, vic
 @pytest.mark.parametrize("number", range(6))
 def test_nothing_is_placed_adopted_kept_or_discarded_through_a_link(tmp_path: Path, victim: Path, number: int) -> None:
     cache = tmp_path / "cache"
-    store = RepoStore(cache, "kernel", "acme/relu")
+    store = RepoStore(cache, "acme/relu")
     planted(store.folder / folders(COMMIT)[number], victim)
     with pytest.raises(InvalidRepository):
         store.writer(COMMIT).put(b"a=1", FILE)
@@ -87,7 +87,7 @@ def test_nothing_is_placed_adopted_kept_or_discarded_through_a_link(tmp_path: Pa
 def test_a_temporary_file_that_is_swapped_for_a_link_is_not_opened_again(
     tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = RepoStore(tmp_path / "cache", "kernel", "acme/relu")
+    store = RepoStore(tmp_path / "cache", "acme/relu")
     file = RepoFile("big.bin", 2_000_000, sha256="a" * 64)
     blobs = store.folder / "blobs"
     blobs.mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_a_temporary_file_that_is_swapped_for_a_link_is_not_opened_again(
 
 @pytest.mark.parametrize("linked", ["", "blobs", "index"])
 def test_nothing_is_swept_through_a_link(tmp_path: Path, linked: str) -> None:
-    store = RepoStore(tmp_path / "cache", "kernel", "acme/relu")
+    store = RepoStore(tmp_path / "cache", "acme/relu")
     victim = tmp_path / "victim"
     old = [victim / name for name in ("a.incomplete", "a.tmp", "blobs/a.incomplete", "index/a.tmp")]
     for path in old:
@@ -125,7 +125,7 @@ def test_nothing_is_swept_through_a_link(tmp_path: Path, linked: str) -> None:
 @pytest.mark.parametrize("linked", ["kernels--acme--relu", "kernels--acme--relu/blobs", ".locks"])
 def test_a_folder_that_becomes_a_link_after_the_look_is_not_cleared(tmp_path: Path, linked: str) -> None:
     cache = tmp_path / "cache"
-    store = RepoStore(cache, "kernel", "acme/relu")
+    store = RepoStore(cache, "acme/relu")
     store.writer(COMMIT).put(b"a=1", FILE)
     old = [store.folder / "blobs" / "a.incomplete", cache / ".locks" / store.folder.name / "a.lock"]
     for path in old:
@@ -142,7 +142,7 @@ def test_a_folder_that_becomes_a_link_after_the_look_is_not_cleared(tmp_path: Pa
 
 @pytest.mark.parametrize("linked", [".locks", ".locks/kernels--acme--relu"])
 def test_a_lock_is_written_through_no_link(tmp_path: Path, victim: Path, linked: str) -> None:
-    store = RepoStore(tmp_path / "cache", "kernel", "acme/relu")
+    store = RepoStore(tmp_path / "cache", "acme/relu")
     planted(store.cache / linked, victim)
     with pytest.raises(StoreError, match="is a link; expected a folder"), exclusively(store.lock("work")):
         pass
@@ -166,7 +166,7 @@ def test_a_cache_may_be_a_link_itself_and_share_its_contents(tmp_path: Path) -> 
     (tmp_path / "disk" / "blobs").mkdir(parents=True)
     cache = tmp_path / "cache"
     cache.symlink_to(tmp_path / "disk")
-    store = RepoStore(cache, "kernel", "acme/relu")
+    store = RepoStore(cache, "acme/relu")
     planted(store.folder / "blobs", cache / "blobs")
     file = RepoFile(FILE.path, 3)
     store.writer(COMMIT).put(b"a=1", file)

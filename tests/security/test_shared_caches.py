@@ -152,7 +152,7 @@ def test_nothing_is_written_where_a_link_stands_in_the_place_of_a_folder(tmp_pat
 
 
 def test_listings_and_branches_are_those_of_their_own_commit_and_hub(tmp_path: Path) -> None:
-    store, other = (RepoStore(tmp_path, "kernel", name) for name in ("acme/relu", "mallory/relu"))
+    store, other = (RepoStore(tmp_path, name) for name in ("acme/relu", "mallory/relu"))
     files = [RepoFile("build/torch-cpu/__init__.py", 3, "a" * 40)]
     other.keep_index("http://one", COMMIT, files)
     other.keep_heads("http://one", Heads({"v1": COMMIT}, {}, 1.0))

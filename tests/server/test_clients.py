@@ -165,17 +165,6 @@ def test_a_person_is_no_organization(overviews: HfApi, hub: TestHub) -> None:
         overviews.get_user_overview("acme")
 
 
-def test_an_old_repository_is_a_model(api: HfApi, hub: TestHub) -> None:
-    hub.make_repo("acme/old", revision="main")
-    hub.models.add("acme/old")
-    with pytest.raises(RepositoryNotFoundError):
-        api.kernel_info("acme/old")
-    info = api.model_info("acme/old")
-    assert "build/torch-cpu/metadata.json" in {file.rfilename for file in info.siblings or []}
-    snapshot = api.snapshot_download("acme/old")
-    assert (Path(snapshot) / "build/torch-cpu/metadata.json").is_file()
-
-
 def test_commits_and_paths_info_are_answered(api: HfApi, hub: TestHub) -> None:
     (commit,) = api.list_repo_commits(REPO, repo_type="kernel", revision="v1")
     assert commit.commit_id == hub.commit(REPO, "v1")

@@ -14,7 +14,7 @@ from carried_folder import carry_folder
 from hub import TestHub
 
 from kernels import download_kernels
-from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
+from kernels.errors import InvalidRepository, RevisionNotFound
 from kernels.server import Catalog, HubServer
 from kernels.server.changes import Conflict, RepositoryChange, Writer
 
@@ -138,14 +138,6 @@ def test_it_cannot_be_written_to(hub: TestHub, folder: Path) -> None:
     with pytest.raises(Conflict, match="downloaded from another Hub"):
         writer.create_branch(REPO, "v3")
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_its_type_is_the_one_it_had(folder: Path) -> None:
-    change_record(folder, lambda record: record.update({"repo-type": "model"}))
-    catalog = Catalog(folder)
-    assert catalog.branches(REPO, kind="model")
-    with pytest.raises(RepositoryNotFound):
-        catalog.branches(REPO)
 
 
 def test_a_lock_that_was_made_against_the_hub_holds_against_the_folder(

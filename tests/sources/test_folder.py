@@ -156,7 +156,6 @@ def test_a_record_that_is_none_is_one_clear_error(carried: Path, content: bytes)
         (lambda record: record.update(branches={"v1\n": SHA}), "expected a branch"),
         (lambda record: record["files"].update({"../evil": []}), "is not a commit"),
         (lambda record: record.update({"moved-to": "../evil"}), "org/name"),
-        (lambda record: record.update({"repo-type": "space"}), "got 'space'"),
         (lambda record: record.update(branches={"v1": SHA}), f"has no commit {SHA}"),
         (lambda record: record.update({"moved-to": "acme/relu"}), "in a circle"),
     ],

@@ -47,7 +47,7 @@ def test_a_content_is_requested_once() -> None:
 
 
 def test_what_is_taken_is_in_the_snapshot_and_the_lock_is_free(tmp_path: Path) -> None:
-    store = RepoStore(tmp_path, "kernel", "acme/relu")
+    store = RepoStore(tmp_path, "acme/relu")
     contents = {listed("a.py", b"a"): b"a", listed("b.py", b"b"): b"b"}
     lock = store.lock("work")
     assert lock.acquire_at_once()
@@ -64,7 +64,7 @@ def test_what_is_taken_is_in_the_snapshot_and_the_lock_is_free(tmp_path: Path) -
 
 
 def test_what_is_dropped_cannot_be_taken_and_nothing_of_it_is_on_disk(tmp_path: Path) -> None:
-    store = RepoStore(tmp_path, "kernel", "acme/relu")
+    store = RepoStore(tmp_path, "acme/relu")
     lock, answer = store.lock("work"), threading.Event()
     assert lock.acquire_at_once()
 
@@ -82,7 +82,7 @@ def test_what_is_dropped_cannot_be_taken_and_nothing_of_it_is_on_disk(tmp_path: 
 
 
 def test_what_was_not_begun_is_not_waited_for(tmp_path: Path) -> None:
-    store, file = RepoStore(tmp_path, "kernel", "acme/relu"), listed("a.py", b"a")
+    store, file = RepoStore(tmp_path, "acme/relu"), listed("a.py", b"a")
     lock = store.lock("work")
     assert lock.acquire_at_once()
     ahead = SpeculativeFetch("acme/relu", [file], lambda file: b"a", lock)
@@ -102,7 +102,7 @@ def test_no_more_large_files_than_bounded_wait_in_a_process(tmp_path: Path, monk
     def builds() -> list[SpeculativeFetch]:
         made = []
         for number in range(3):
-            lock = RepoStore(tmp_path, "kernel", "acme/relu").lock(f"work{number}")
+            lock = RepoStore(tmp_path, "acme/relu").lock(f"work{number}")
             assert lock.acquire_at_once()
             large = large_files([of_size(each, 2**30) for each in range(100)])
             ahead = SpeculativeFetch(

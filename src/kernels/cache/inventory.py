@@ -1,7 +1,6 @@
 """What is in the cache, by repository, commit and build.
 
-Repositories of type `kernel` belong to this project, even if another client filled them. Those of type `model` are
-shared with other tools: only the files of builds count, in commits that this client listed.
+Repositories of type `kernel` belong to this project, even if another client filled them; those of other types do not.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from kernels.cache.work_folders import abandoned_work, folder_size, work_folders
 from kernels.errors import KernelsError, StoreError
 from kernels.models.cache_places import endpoint_key
 from kernels.models.requirement import check_repo_id, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, STATUS_FILE, RepoFile, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
 from kernels.support.files import is_real_folder
 from kernels.support.record_file import MAX_LISTING_BYTES, StoredRecord, read_record
 
@@ -38,7 +37,7 @@ __all__ = [
     "scan_cache",
 ]
 
-_FOLDER = re.compile(r"(kernel|model)s--([^/]+?)--([^/]+)")
+_FOLDER = re.compile(r"kernels--([^/]+?)--([^/]+)")
 _LISTING = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})-([0-9a-f]{16})\.json")
 
 #: For how many seconds the branches of an address that `KERNELS_HUB` does not name any more keep their commits.
@@ -70,7 +69,6 @@ class CachedCommit:
     Attributes:
         store: The repository's folder.
         repo_id: The repository.
-        repo_type: `kernel` or `model`.
         commit: The commit.
         branches: The branches and tags that name it, as Hubs last gave them.
         refs: The branches and tags that name it as other tools recorded them.
@@ -86,7 +84,6 @@ class CachedCommit:
 
     store: RepoStore
     repo_id: str
-    repo_type: str
     commit: str
     branches: tuple[str, ...]
     refs: tuple[str, ...]
@@ -141,10 +138,8 @@ def scan_cache(path: Path | None = None) -> CacheContents:
     left_alone: list[str] = []
     active = _active_hubs()
     hubs = _known_hubs(path, active)
-    for store, repo_type, repo_id in _repositories(path, left_alone):
+    for store, repo_id in _repositories(path, left_alone):
         listed = _indexed(store)
-        if repo_type == "model" and not listed:
-            continue
         leftovers += store.leftovers()
         names, branches_known = _names(store, active)
         refs = _reversed(store.foreign_heads().branches)
@@ -152,16 +147,10 @@ def scan_cache(path: Path | None = None) -> CacheContents:
         for commit in sorted({*_snapshots(store, left_alone), *listed}):
             files = tuple(_files(store, commit))
             uses.update({(each.facts.st_dev, each.facts.st_ino) for each in files})
-            if repo_type == "model":
-                ours = {file.path for _, listing in listings(store, commit) for file in listing}
-                files = tuple(each for each in files if each.path in ours and _is_build(each.path))
-                if commit not in listed:
-                    continue
             found.append(
                 CachedCommit(
                     store,
                     repo_id,
-                    repo_type,
                     commit,
                     names.get(commit, ()),
                     refs.get(commit, ()),
@@ -215,7 +204,7 @@ def is_below(root: Path, path: str) -> bool:
 # Repositories
 
 
-def _repositories(path: Path, left_alone: list[str]) -> Iterator[tuple[RepoStore, str, str]]:
+def _repositories(path: Path, left_alone: list[str]) -> Iterator[tuple[RepoStore, str]]:
     try:
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)
     except FileNotFoundError:
@@ -226,15 +215,14 @@ def _repositories(path: Path, left_alone: list[str]) -> Iterator[tuple[RepoStore
         match = _FOLDER.fullmatch(entry.name)
         if match is None:
             continue
-        repo_id = f"{match[2]}/{match[3]}"
+        repo_id = f"{match[1]}/{match[2]}"
         with suppress(KernelsError):
             check_repo_id(repo_id)
-            store = RepoStore(path, match[1], repo_id)
+            store = RepoStore(path, repo_id)
             if not entry.is_dir(follow_symlinks=False) or _linked(store):
-                if match[1] == "kernel":
-                    left_alone.append(f"{entry.path} is a link, or has a link instead of a folder")
+                left_alone.append(f"{entry.path} is a link, or has a link instead of a folder")
                 continue
-            yield store, match[1], repo_id
+            yield store, repo_id
 
 
 def _linked(store: RepoStore) -> bool:
@@ -277,7 +265,7 @@ def _known_hubs(cache: Path, active: Iterable[str]) -> dict[str, str]:
     """The URL of each Hub by its key: the active ones, and those with recorded branches."""
     known = {endpoint_key(url): url for url in active}
     with suppress(OSError):
-        for path in cache.glob("*s--*/index/heads-*.json"):
+        for path in cache.glob("kernels--*/index/heads-*.json"):
             record = read_record(path, _HubOfHeads)
             if record is not None and path.name == f"heads-{endpoint_key(record.endpoint)}.json":
                 known[endpoint_key(record.endpoint)] = record.endpoint.partition(" signed by ")[0]
@@ -342,10 +330,6 @@ def _files(store: RepoStore, commit: str) -> Iterator[_OnDisk]:
                     if stat.S_ISREG(facts.st_mode):
                         own = not entry.is_symlink() or os.path.dirname(os.path.realpath(entry.path)) == blobs
                         yield _OnDisk(prefix + entry.name, facts, os.lstat(entry.path).st_mtime, own)
-
-
-def _is_build(path: str) -> bool:
-    return path.startswith(f"{BUILD_FOLDER}/") or path == STATUS_FILE
 
 
 def _builds(store: RepoStore, commit: str, files: Iterable[_OnDisk]) -> tuple[CachedBuild, ...]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels.cache.in_use import unused
-from kernels.cache.inventory import CacheContents, CachedCommit, freed_size, is_below, leftover_size, listings
+from kernels.cache.inventory import CacheContents, CachedCommit, freed_size, leftover_size, listings
 from kernels.cache.repo_store import CLEARING, RepoStore
 from kernels.cache.work_folders import remove_work
 from kernels.errors import StoreError
@@ -243,49 +243,26 @@ def _remove(store: RepoStore, commits: Sequence[CachedCommit]) -> int:
 def _blobs_of(store: RepoStore, commit: CachedCommit) -> Iterator[str]:
     """The names of the contents in the repository's own folder that a commit links to."""
     root = store.snapshot(commit.commit)
-    ours = None if commit.repo_type == "kernel" else _listed(commit)
-    for path, target in _links(root):
-        name = path.relative_to(root).as_posix()
-        if (ours is None or name in ours) and os.path.dirname(target) == os.fspath(store.folder / "blobs"):
+    for target in _links(root):
+        if os.path.dirname(target) == os.fspath(store.folder / "blobs"):
             yield os.path.basename(target)
 
 
-def _links(root: Path) -> Iterator[tuple[Path, str]]:
-    """The links below a folder with their absolute targets; linked folders are not entered."""
+def _links(root: Path) -> Iterator[str]:
+    """The absolute targets of the links below a folder; linked folders are not entered."""
     for parent, folders, names in os.walk(root, followlinks=False):
         for name in (*folders, *names):
             path = os.path.join(parent, name)
             with suppress(OSError):
-                yield Path(path), os.path.normpath(os.path.join(parent, os.readlink(path)))
-
-
-def _listed(commit: CachedCommit) -> set[str]:
-    """The files of a commit that this client may have downloaded."""
-    return {
-        file.path
-        for _, files in listings(commit.store, commit.commit)
-        for file in files
-        if file.path.startswith(f"{BUILD_FOLDER}/") or file.path == STATUS_FILE
-    }
+                yield os.path.normpath(os.path.join(parent, os.readlink(path)))
 
 
 def _remove_snapshot(store: RepoStore, commit: CachedCommit) -> int:
     root = store.snapshot(commit.commit)
     if not is_real_folder(root):
         return 0
-    if commit.repo_type == "kernel":
-        size = sum(leftover_size(Path(parent, name)) for parent, _, names in os.walk(root) for name in names)
-        _remove_tree(root)
-        return size
-    size = 0
-    for path in sorted(_listed(commit), reverse=True):
-        if is_below(root, path):
-            size += leftover_size(root / path)
-            with suppress(FileNotFoundError):
-                os.unlink(root / path)
-    for parent, _, _ in os.walk(root, topdown=False):
-        with suppress(OSError):  # other tools' files are in it
-            os.rmdir(parent)
+    size = sum(leftover_size(Path(parent, name)) for parent, _, names in os.walk(root) for name in names)
+    _remove_tree(root)
     return size
 
 
@@ -312,7 +289,7 @@ def _remove_blobs(store: RepoStore, names: Mapping[str, None]) -> int:
     blobs = store.folder / "blobs"
     if not is_real_folder(blobs):
         return 0
-    used = {os.path.basename(target) for _, target in _links(store.folder / "snapshots")}
+    used = {os.path.basename(target) for target in _links(store.folder / "snapshots")}
     return sum(_unlink(blobs / name) for name in names if name not in used)
 
 
@@ -325,7 +302,7 @@ def _records(store: RepoStore, commit: str) -> Iterator[Path]:
 def _tidy(store: RepoStore) -> None:
     """Remove the folder of a kernel without commits; a folder with any other file stays."""
     snapshots = store.folder / "snapshots"
-    if not store.folder.name.startswith("kernels--") or any(snapshots.glob("*")) or (store.folder / "refs").exists():
+    if any(snapshots.glob("*")) or (store.folder / "refs").exists():
         return
     index = store.folder / "index"
     if is_real_folder(index):

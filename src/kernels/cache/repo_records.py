@@ -100,13 +100,12 @@ class RepoRecords:
 
     Args:
         cache: The cache's folder.
-        repo_type: `kernel` or `model`.
         repo_id: `org/name`.
     """
 
-    def __init__(self, cache: Path, repo_type: str, repo_id: str) -> None:
+    def __init__(self, cache: Path, repo_id: str) -> None:
         self.cache = cache
-        self.folder = repository_folder(cache, repo_type, repo_id)
+        self.folder = repository_folder(cache, repo_id)
 
     def _record(self, name: str) -> Path:
         return self.folder / "index" / name

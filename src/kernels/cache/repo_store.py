@@ -55,11 +55,10 @@ class RepoStore(RepoRecords):
 
     Args:
         cache: The cache's folder.
-        repo_type: `kernel` or `model`.
         repo_id: `org/name`.
 
     Example:
-        >>> RepoStore(Path("/cache"), "kernel", "org/relu").folder.name
+        >>> RepoStore(Path("/cache"), "org/relu").folder.name
         'kernels--org--relu'
     """
 

@@ -105,9 +105,9 @@ def _variant(file: RepoFile) -> str:
 
 
 def _unlisted(commit: CachedCommit, files: tuple[RepoFile, ...]) -> list[str]:
-    """Files of a kernel's builds that are not listed; those of a model may belong to other tools."""
+    """Files of a kernel's builds that are not listed."""
     root = commit.store.snapshot(commit.commit)
-    if commit.repo_type != "kernel" or not is_real_folder(root / BUILD_FOLDER):
+    if not is_real_folder(root / BUILD_FOLDER):
         return []
     known = {file.path for file in files}
     found = (
@@ -121,7 +121,7 @@ def _unlisted(commit: CachedCommit, files: tuple[RepoFile, ...]) -> list[str]:
 def _wrong_digests(commit: CachedCommit, files: tuple[RepoFile, ...]) -> Iterator[str]:
     root = commit.store.snapshot(commit.commit) / BUILD_FOLDER
     with suppress(KernelsError):  # unsafe names: such a snapshot is never loaded
-        snapshot = Snapshot(commit.repo_id, commit.commit, files, commit.repo_type)
+        snapshot = Snapshot(commit.repo_id, commit.commit, files)
         for build in commit.builds:
             if commit.store.missing(commit.commit, snapshot.builds.get(build.variant, ())):
                 continue

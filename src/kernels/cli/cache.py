@@ -217,7 +217,6 @@ def _plain(contents: CacheContents, each: CachedCommit) -> dict[str, Any]:
 
     return {
         "repo_id": each.repo_id,
-        "repo_type": each.repo_type,
         "commit": each.commit,
         "branches": each.branches,
         "refs": each.refs,

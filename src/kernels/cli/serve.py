@@ -35,9 +35,6 @@ def serve(
     trusted: Annotated[
         list[str] | None, typer.Option(metavar="ORG", help="Mark this publisher as trusted; may be repeated.")
     ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="REPO", help="Serve this repository with type `model`; may be repeated.")
-    ] = None,
     writable: Annotated[bool, typer.Option("--writable", help="Allow writes by clients that send the token.")] = False,
     public_url: Annotated[
         str | None,
@@ -71,7 +68,6 @@ def serve(
     server = HubServer(
         root,
         trusted=frozenset(trusted or ()),
-        models=frozenset(model or ()),
         host=host,
         port=port,
         token=token,

@@ -18,14 +18,14 @@ def endpoint_key(endpoint: str) -> str:
     return hashlib.sha256(endpoint.encode()).hexdigest()[:16]
 
 
-def repository_folder(cache: Path, repo_type: str, repo_id: str) -> Path:
+def repository_folder(cache: Path, repo_id: str) -> Path:
     """The folder of a repository, as huggingface_hub names it.
 
     Example:
-        >>> repository_folder(Path("cache"), "kernel", "org/relu").name
+        >>> repository_folder(Path("cache"), "org/relu").name
         'kernels--org--relu'
     """
-    return cache / f"{repo_type}s--{repo_id.replace('/', '--')}"
+    return cache / f"kernels--{repo_id.replace('/', '--')}"
 
 
 def mirror_record(folder: Path, key: str) -> Path:

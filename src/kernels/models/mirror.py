@@ -150,7 +150,6 @@ class RepositoryIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab",
 
     Attributes:
         repo_id: The repository.
-        repo_type: `kernel` or `model`.
         number: Grows by one with each change, so that an older index is recognized.
         time: When the index was written.
         commit: The commit that this is the document of; None for the index of the repository.
@@ -171,7 +170,6 @@ class RepositoryIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab",
     publisher: MirrorPublisher
     commits: dict[str, MirrorCommit]
     builds: dict[str, MirrorBuild]
-    repo_type: str = "kernel"
     commit: str | None = None
     branches: dict[str, str] = {}
     tags: dict[str, str] = {}
@@ -187,7 +185,7 @@ class RepositoryIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab",
         for variant, content in entry.variants.items():
             files += [file.listed(f"{BUILD_FOLDER}/{variant}/") for file in self.builds[content].files]
         absent = tuple(name for name in entry.absent[:_MOST_ABSENT] if is_safe(name) and len(name) < _LONGEST_NAME)
-        return Snapshot(self.repo_id, commit, tuple(files), self.repo_type, absent=absent)
+        return Snapshot(self.repo_id, commit, tuple(files), absent=absent)
 
     def build(self, commit: str, variant: str) -> MirrorBuild | None:
         """A build of a commit, or None."""

@@ -18,7 +18,6 @@ from kernels.models.mirror import (
     archive_path,
     parse_time,
 )
-from kernels.models.requested_names import REPO_TYPES
 from kernels.models.requirement import check_repo_id, check_revision, check_version, is_commit
 from kernels.models.snapshot import (
     BUILD_FOLDER,
@@ -89,8 +88,6 @@ def check_mirror_index(index: MirrorIndex, where: str) -> None:
 def _check_repository(index: RepositoryIndex, repo_id: str, where: str) -> None:
     if index.repo_id.lower() != repo_id.lower():
         raise invalid_document(where, f"it is the index of {format_value(index.repo_id)}, not of {repo_id}")
-    if index.repo_type not in REPO_TYPES:
-        raise invalid_document(where, f"expected the type kernel or model, got {format_value(index.repo_type)}")
     try:
         check_repo_id(index.repo_id)
         for name in (*index.branches, *index.tags):

@@ -10,7 +10,6 @@ from typing import Any
 from kernels.errors import RequestError
 
 __all__ = [
-    "REPO_TYPES",
     "allowed_repositories",
     "check_repo_id",
     "check_requested",
@@ -20,9 +19,6 @@ __all__ = [
     "is_repo_id",
     "is_revision",
 ]
-
-#: Repository types in the order of requests: kernels published before the type `kernel` existed are models.
-REPO_TYPES = ("kernel", "model")
 
 # Each is compiled when it is first used, and kept by `re`.
 

@@ -122,7 +122,6 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
         repo_id: The repository.
         commit: The commit.
         files: Its files.
-        repo_type: `kernel` or `model`.
         listed: Whether the source listed the files; otherwise they are those in the cache.
         absent: Builds of the commit that the origin of a mirror has, and the mirror has not, as far as it was asked.
 
@@ -133,7 +132,6 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     repo_id: str
     commit: str
     files: tuple[RepoFile, ...]
-    repo_type: str = "kernel"
     listed: bool = True
     absent: tuple[str, ...] = ()
 

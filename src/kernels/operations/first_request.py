@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from kernels import settings
-from kernels.models.requested_names import REPO_TYPES, is_commit
+from kernels.models.requested_names import is_commit
 from kernels.resolver.lock_places import may_be_locked
 from kernels.sources.wire import EarlyRequest, api_timeout, of_caller, packed, request_headers, sent_early
 
@@ -58,7 +58,7 @@ def _early_request(request: KernelRequest) -> EarlyRequest | None:
             return None
         described = [*of_caller(request.user_agent), "file_type/kernel"]
         return EarlyRequest(
-            f"{address.value}/api/{REPO_TYPES[0]}s/{request.repo_id}/refs",
+            f"{address.value}/api/kernels/{request.repo_id}/refs",
             request_headers(address.value, lambda: described) | packed(),
             api_timeout(),
             lambda: not _is_answered(request.repo_id, address.value, cache),
@@ -87,14 +87,13 @@ def _asks_for_branches(repo_id: str, address: HubAddress, cache: Path) -> bool:
         return True
     from kernels.models.cache_places import mirror_record, repository_folder
 
-    folders = [repository_folder(cache, kind, repo_id) for kind in REPO_TYPES]
-    if refresh and any(folder.exists() for folder in folders):
+    folder = repository_folder(cache, repo_id)
+    if refresh and folder.exists():
         return False  # the stored branches may be new enough
     if address.kind == "hub":
         return True
     # What a mirror has said before is asked for with a condition.
-    known = any(mirror_record(folder, address.value).exists() for folder in folders)
-    return not known and not settings.mirror_keys()
+    return not mirror_record(folder, address.value).exists() and not settings.mirror_keys()
 
 
 def _is_answered(repo_id: str, endpoint: str, cache: Path) -> bool:

@@ -60,8 +60,6 @@ _PAGED = ("recursive", "expand", "limit")
 
 _LOG = logging.getLogger("kernels.server")
 
-_KINDS = {"kernels": "kernel", "models": "model"}
-
 
 def create_app(
     catalog: Catalog,
@@ -74,7 +72,7 @@ def create_app(
     """The ASGI application that serves a catalog.
 
     Args:
-        catalog: The repositories. Its `trusted`, `users` and `models` are read at every request.
+        catalog: The repositories. Its `trusted` and `users` are read at every request.
         token: The token that gives access to private repositories, and to writing.
         writable: Whether clients with the token may write.
         public_url: Where clients reach it, for the addresses in answers; None for the address that a client connected
@@ -92,7 +90,7 @@ def create_app(
             Route("/api/organizations/{name}/overview", _organization),
             Route("/api/users/{name}/overview", _user),
             Route("/api/agent-harnesses", _agent_harnesses),
-            *(Route(f"/api/{kinds}", partial(_repositories, kind=kind)) for kinds, kind in _KINDS.items()),
+            Route("/api/kernels", _repositories),
             Route(repository, _info),
             Route(repository + "/refs", _refs),
             Route(repository + "/revision/{rest:path}", _info),
@@ -159,10 +157,10 @@ def _user(request: Request) -> Response:
     return JSONResponse({"avatarUrl": "", "user": name, "fullname": name, "type": "user", "orgs": []})
 
 
-def _repositories(request: Request, *, kind: str) -> Response:
+def _repositories(request: Request) -> Response:
     query = request.query_params
     author = query.get("author")
-    names = _catalog(request).repositories(author, kind=kind, private=is_authorized(request))
+    names = _catalog(request).repositories(author, private=is_authorized(request))
     page, headers = _page(request, names, _PAGE, ("author", "limit"))
     if page is None:
         return _bad_page()
@@ -172,10 +170,10 @@ def _repositories(request: Request, *, kind: str) -> Response:
 
 
 def _info(request: Request) -> Response:
-    repo_id, kind, revision, rest = _parts(request)
+    repo_id, revision, rest = _parts(request)
     if rest:
         raise RevisionNotFound(f"{repo_id} has no revision {f'{revision}/{rest}'!r}.")
-    commit = _catalog(request).commit(repo_id, revision, kind=kind)
+    commit = _catalog(request).commit(repo_id, revision)
     info: dict[str, Any] = {
         "id": repo_id,
         "author": repo_id.partition("/")[0],
@@ -188,28 +186,26 @@ def _info(request: Request) -> Response:
         "downloads": 0,
         "likes": 0,
     }
-    if kind == "model":
-        info |= {"modelId": repo_id, "tags": [], "siblings": [{"rfilename": path} for path in commit.files]}
     return JSONResponse(info)
 
 
 def _refs(request: Request) -> Response:
-    repo_id, kind, _, _ = _parts(request)
+    repo_id, _, _ = _parts(request)
     branches = [
         {"name": name, "ref": f"refs/heads/{name}", "targetCommit": commit}
-        for name, commit in _catalog(request).branches(repo_id, kind=kind).items()
+        for name, commit in _catalog(request).branches(repo_id).items()
     ]
     answer: dict[str, Any] = {"branches": branches, "converts": [], "tags": []}
     if _flag(request.query_params.get("include_prs")):
         answer["pullRequests"] = [
             {"name": f"refs/pr/{number}", "ref": f"refs/pr/{number}", "targetCommit": commit}
-            for number, commit in _catalog(request).pulls(repo_id, kind=kind).items()
+            for number, commit in _catalog(request).pulls(repo_id).items()
         ]
     return JSONResponse(answer)
 
 
 def _commits(request: Request) -> Response:
-    repo_id, kind, revision, _ = _parts(request)
+    repo_id, revision, _ = _parts(request)
     query = request.query_params
     try:
         size, number = min(int(query.get("limit", _PAGE_COMMITS)), _PAGE), int(query.get("p", 0))
@@ -217,7 +213,7 @@ def _commits(request: Request) -> Response:
         size = number = -1
     if size < 1 or number < 0:
         return _error(400, None, "`limit` must be a positive integer, and `p` the number of a page, from 0.")
-    commits = _catalog(request).history(repo_id, revision, kind=kind)
+    commits = _catalog(request).history(repo_id, revision)
     end = (number + 1) * size
     headers = {}
     if end < len(commits):
@@ -232,11 +228,11 @@ def _commits(request: Request) -> Response:
 
 
 def _tree(request: Request) -> Response:
-    repo_id, kind, revision, folder = _parts(request)
+    repo_id, revision, folder = _parts(request)
     query = request.query_params
     # Pages after the first use the commit that was read for the first.
-    known = _catalog(request).known(repo_id, revision or "", kind=kind) if "cursor" in query else None
-    commit = known or _catalog(request).commit(repo_id, revision, kind=kind)
+    known = _catalog(request).known(repo_id, revision or "") if "cursor" in query else None
+    commit = known or _catalog(request).commit(repo_id, revision)
     expand = _flag(query.get("expand"))
     paths = commit.paths(folder, recursive=_flag(query.get("recursive")))
     if paths is None:
@@ -285,8 +281,8 @@ async def _paths_info(request: Request) -> Response:
 
 
 def _entries(request: Request, body: bytearray) -> Response:
-    repo_id, kind, revision, _ = _parts(request)
-    commit = _catalog(request).commit(repo_id, revision, kind=kind)
+    repo_id, revision, _ = _parts(request)
+    commit = _catalog(request).commit(repo_id, revision)
     try:
         form = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_PATHS + 1)
     except ValueError:
@@ -296,21 +292,21 @@ def _entries(request: Request, body: bytearray) -> Response:
 
 
 def _resolve(request: Request) -> Response:
-    repo_id, kind, revision, path = _parts(request)
-    commit, file, opened = _open(request, repo_id, kind, revision, path, large=False)
+    repo_id, revision, path = _parts(request)
+    commit, file, opened = _open(request, repo_id, revision, path, large=False)
     if file is None:
         return _entry_not_found(repo_id, commit, path)
     if opened is not None:
         return OpenFileResponse(request, opened, {"X-Repo-Commit": commit.id, "ETag": f'"{file.oid}"'})
-    target = location(request, f"/lfs/{kind}s/{repo_id}/{commit.id}/{file.sha256}/{path}")
+    target = location(request, f"/lfs/kernels/{repo_id}/{commit.id}/{file.sha256}/{path}")
     headers = _lfs_headers(commit, file) | INERT | {"ETag": f'"{file.oid}"', "Location": target}
     return Response(status_code=302, headers=headers)
 
 
 def _lfs_content(request: Request) -> Response:
     parameters = request.path_params
-    repo_id, kind, _, _ = _parts(request)
-    commit, file, opened = _open(request, repo_id, kind, parameters["commit"], parameters["path"], large=True)
+    repo_id, _, _ = _parts(request)
+    commit, file, opened = _open(request, repo_id, parameters["commit"], parameters["path"], large=True)
     if file is None or opened is None or file.sha256 != parameters["sha256"]:
         if opened is not None:
             opened.close()
@@ -329,19 +325,19 @@ def _catalog(request: Request) -> Catalog:
     return catalog
 
 
-def _parts(request: Request) -> tuple[str, str, str | None, str]:
-    """The repository, its type, the revision and the path in a URL."""
+def _parts(request: Request) -> tuple[str, str | None, str]:
+    """The repository, the revision and the path in a URL."""
     parameters = request.path_params
     repo_id = f"{parameters['org']}/{parameters['name']}"
-    kind = _KINDS.get(parameters.get("kinds", "models"))
-    if kind is None or (_catalog(request).private(repo_id) and not is_authorized(request)):
-        raise RepositoryNotFound(f"Repository {repo_id!r} of type {kind or parameters['kinds']} not found.")
+    kinds = parameters.get("kinds", "models")  # as in the Hub's URLs
+    if kinds != "kernels" or (_catalog(request).private(repo_id) and not is_authorized(request)):
+        raise RepositoryNotFound(f"Repository {repo_id!r} of type {kinds.removesuffix('s')} not found.")
     if "rest" not in parameters:
-        return repo_id, kind, None, ""
+        return repo_id, None, ""
     # The slashes in `refs/heads/v1` are quoted in the URL, and unquoted before it is routed.
     parts = parameters["rest"].split("/")
     length = 3 if parts[0] == "refs" else 1
-    return repo_id, kind, "/".join(parts[:length]), "/".join(parts[length:])
+    return repo_id, "/".join(parts[:length]), "/".join(parts[length:])
 
 
 def _entry(commit: Commit, path: str, expand: bool) -> dict[str, Any]:
@@ -365,16 +361,16 @@ def _last_commit(commit: Commit) -> dict[str, str]:
 
 
 def _open(
-    request: Request, repo_id: str, kind: str, revision: str | None, path: str, *, large: bool
+    request: Request, repo_id: str, revision: str | None, path: str, *, large: bool
 ) -> tuple[Commit, File | None, BinaryIO | None]:
     """A commit, its file at a path, and that file opened if whether it is kept in LFS equals `large`.
 
     A commit never changes, so one that is named by its id is scanned once, not for each of its files. A branch may
     change between its scan and the opening of a file; then it is scanned again.
     """
-    known = _catalog(request).known(repo_id, revision, kind=kind) if revision and is_commit(revision) else None
+    known = _catalog(request).known(repo_id, revision) if revision and is_commit(revision) else None
     for _ in range(_ATTEMPTS):
-        commit = known or _catalog(request).commit(repo_id, revision, kind=kind)
+        commit = known or _catalog(request).commit(repo_id, revision)
         known = None
         file = commit.files.get(path)
         if file is None or (file.sha256 is not None) != large:

@@ -52,13 +52,12 @@ class Publisher:
 class Catalog:
     """The repositories below a folder.
 
-    Methods raise `RepositoryNotFound` if a repository does not exist or is of another type.
+    Methods raise `RepositoryNotFound` if a repository does not exist.
 
     Args:
         root: The folder.
         trusted: Publishers marked as trusted for kernels.
         users: Publishers that are persons, not organizations.
-        models: Repositories (`org/name`) of type `model`, as kernels were published before they had their own type.
         bytecode: Whether `__pycache__` and `*.pyc` are part of a repository. By default they are not, as importing a
             kernel from the folder would change its commit.
 
@@ -72,7 +71,6 @@ class Catalog:
         *,
         trusted: Collection[str] = (),
         users: Collection[str] = (),
-        models: Collection[str] = (),
         bytecode: bool = False,
     ) -> None:
         path = Path(root).expanduser()
@@ -83,7 +81,6 @@ class Catalog:
         self.root = Path(os.path.realpath(path))
         self.trusted = trusted
         self.users = users
-        self.models = models
         self.bytecode = bytecode
         self._records = FolderRecords()
         self._listings = Listings()
@@ -124,12 +121,11 @@ class Catalog:
             return False
         return record is not None and record.trusted is True
 
-    def repositories(self, publisher: str | None = None, *, kind: str = "kernel", private: bool = True) -> list[str]:
+    def repositories(self, publisher: str | None = None, *, private: bool = True) -> list[str]:
         """The repositories, `org/name`, sorted; without `private`, only those that are not private.
 
         Args:
             publisher: Only those of this publisher.
-            kind: `kernel` or `model`.
             private: Whether private repositories are listed.
         """
         publishers = self.publishers() if publisher is None else [publisher]
@@ -137,13 +133,13 @@ class Catalog:
         for each in publishers:
             folder = self._inside(self.root / each) if is_repo_id(f"{each}/x") else None
             for name in [] if folder is None else _subfolders(folder):
-                if is_repo_id(f"{each}/{name}") and self._is_listed(f"{each}/{name}", kind, private):
+                if is_repo_id(f"{each}/{name}") and self._is_listed(f"{each}/{name}", private):
                     found.append(f"{each}/{name}")
         return sorted(found)
 
-    def _is_listed(self, repo_id: str, kind: str, private: bool) -> bool:
+    def _is_listed(self, repo_id: str, private: bool) -> bool:
         try:
-            self.repository(repo_id, kind)
+            self.repository(repo_id)
         except (RepositoryNotFound, InvalidRepository):
             return False
         return private or not self.private(repo_id)
@@ -183,26 +179,25 @@ class Catalog:
             names = sorted(each.name for each in entries if each.is_dir() and not each.name.startswith("."))
         return [name for name in names if self._inside(folder / name)]
 
-    def branches(self, repo_id: str, *, kind: str = "kernel") -> dict[str, str]:
+    def branches(self, repo_id: str) -> dict[str, str]:
         """The repository's branches, and the commit at the head of each."""
-        folder = self.repository(repo_id, kind)
+        folder = self.repository(repo_id)
         if (record := self.download_record(repo_id)) is not None:
             return {name: commit for name, commit in sorted(record.branches.items()) if self._inside(folder / commit)}
         return {name: self._commit(repo_id, folder / name).id for name in self._branch_names(folder)}
 
-    def commit(self, repo_id: str, revision: str | None = None, *, kind: str = "kernel") -> Commit:
+    def commit(self, repo_id: str, revision: str | None = None) -> Commit:
         """The content of a repository at a revision.
 
         Args:
             repo_id: `org/name`.
             revision: A branch (also as `refs/heads/<name>`), a pull request (`refs/pr/<number>`), or the commit at
                 the head of one. None: `main`, else the newest version.
-            kind: `kernel` or `model`.
 
         Raises:
             RevisionNotFound: It has no such revision.
         """
-        folder = self.repository(repo_id, kind)
+        folder = self.repository(repo_id)
         if (record := self.download_record(repo_id)) is not None:
             return self._recorded_commit(repo_id, record, folder, revision)
         names = self._branch_names(folder)
@@ -221,7 +216,7 @@ class Catalog:
                 if head.id == asked.name:
                     return head
             if there is None and self._inside(folder / asked.name):  # it was a head until a moment ago
-                return self.commit(repo_id, revision, kind=kind)
+                return self.commit(repo_id, revision)
             earlier = folder / PULLS / asked.name
             if self._inside(earlier):
                 found = self._commit(repo_id, earlier)
@@ -232,7 +227,7 @@ class Catalog:
             f"{', '.join(names) or 'none'}."
         )
 
-    def history(self, repo_id: str, revision: str | None = None, *, kind: str = "kernel") -> list[tuple[str, datetime]]:
+    def history(self, repo_id: str, revision: str | None = None) -> list[tuple[str, datetime]]:
         """The commits that lead to a revision, the newest first, and the date of each.
 
         Of a branch these are all earlier states of branches: of which one each was is not recorded. Any other revision
@@ -241,8 +236,8 @@ class Catalog:
         Raises:
             RevisionNotFound: It has no such revision.
         """
-        head = self.commit(repo_id, revision, kind=kind)
-        heads = set(self.branches(repo_id, kind=kind).values())
+        head = self.commit(repo_id, revision)
+        heads = set(self.branches(repo_id).values())
         found = [(head.id, head.date)]
         if head.id not in heads:
             return found
@@ -253,19 +248,19 @@ class Catalog:
         dates = {name: datetime.fromtimestamp(os.stat(folder / name).st_mtime, timezone.utc) for name in kept}
         return found + sorted(dates.items(), key=lambda each: (each[1], each[0]), reverse=True)
 
-    def known(self, repo_id: str, commit: str, *, kind: str = "kernel") -> Commit | None:
+    def known(self, repo_id: str, commit: str) -> Commit | None:
         """A cached commit, without reading the disk; None if it is not cached, or `commit` is not a commit id.
 
         A file of it may have changed since; `File.open` detects that.
         """
         known = self._listings.cached_commit(repo_id, commit)
         if known is not None:
-            self.repository(repo_id, kind)
+            self.repository(repo_id)
         return known
 
-    def pulls(self, repo_id: str, *, kind: str = "kernel") -> dict[int, str]:
+    def pulls(self, repo_id: str) -> dict[int, str]:
         """The repository's pull requests by number, and the commit at the head of each."""
-        folder = self.repository(repo_id, kind)
+        folder = self.repository(repo_id)
         numbers = self._pull_numbers(folder)
         return {number: self._commit(repo_id, folder / PULLS / str(number)).id for number in numbers}
 
@@ -281,14 +276,11 @@ class Catalog:
             return True
         return True
 
-    def repository(self, repo_id: str, kind: str = "kernel") -> Path:
+    def repository(self, repo_id: str) -> Path:
         """The folder of a repository."""
         folder = self._inside(self.root / repo_id) if is_repo_id(repo_id) else None
-        if folder is not None:
-            record = self._records.of(folder)
-            own = record.repo_type if record is not None else "model" if repo_id in self.models else "kernel"
-        if folder is None or kind != own:
-            raise RepositoryNotFound(f"Repository {repo_id!r} of type {kind} not found.")
+        if folder is None:
+            raise RepositoryNotFound(f"Repository {repo_id!r} of type kernel not found.")
         return folder
 
     def _recorded_commit(self, repo_id: str, record: FolderRecord, folder: Path, revision: str | None) -> Commit:

@@ -45,7 +45,6 @@ class HubServer:
         root: The folder, `<root>/<org>/<name>/<version>/…`, or a `Catalog`.
         trusted: Publishers marked as trusted for kernels; read at every request.
         users: Publishers that are persons, not organizations.
-        models: Repositories of type `model`.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one, given by `port` and `url` once started.
         bytecode: Whether bytecode files are part of a repository.
@@ -57,7 +56,7 @@ class HubServer:
         wrap: Applied to the ASGI application, to wrap it.
 
     Attributes:
-        catalog: The repositories; its `trusted`, `users` and `models` may change while the Hub runs.
+        catalog: The repositories; its `trusted` and `users` may change while the Hub runs.
 
     Raises:
         RequestError: `root` is not a folder, `port`, `token` or `public_url` is invalid, or `writable` has no `token`.
@@ -76,7 +75,6 @@ class HubServer:
         *,
         trusted: Collection[str] = (),
         users: Collection[str] = (),
-        models: Collection[str] = (),
         host: str = "127.0.0.1",
         port: int = 0,
         bytecode: bool = False,
@@ -93,9 +91,7 @@ class HubServer:
         if writable and token is None:
             raise RequestError("`writable` needs a `token`, so that not everyone can write.")
         self.catalog: Catalog = (
-            root
-            if isinstance(root, Catalog)
-            else Catalog(root, trusted=trusted, users=users, models=models, bytecode=bytecode)
+            root if isinstance(root, Catalog) else Catalog(root, trusted=trusted, users=users, bytecode=bytecode)
         )
         self.host = host
         self.port = port

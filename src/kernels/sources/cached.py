@@ -20,7 +20,6 @@ from kernels.errors import (
     RevisionNotFound,
     StoreError,
 )
-from kernels.models.requested_names import REPO_TYPES
 from kernels.models.requirement import Requirement, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, Heads, RepoFile, Snapshot
 from kernels.settings import Verify
@@ -133,7 +132,7 @@ class CachedSource(Source):
         return None if answer is None else answer.last_modified
 
     def _revision(self, repo_id: str, revision: str) -> CommitInfo | None:
-        return self._remote.revision(repo_id, revision, self._heads.types(repo_id))
+        return self._remote.revision(repo_id, revision)
 
     # Snapshots
 
@@ -153,7 +152,7 @@ class CachedSource(Source):
         """A listing that came with another answer; it replaces a stored one, which may lack builds."""
         snapshot = self._remote.known_snapshot(repo_id, commit)
         if snapshot is not None:
-            store = self._store(snapshot.repo_type, repo_id)
+            store = self._store(repo_id)
             if store.index(self._key, commit) != snapshot.files:
                 store.keep_index(self._key, commit, snapshot.files)
         return snapshot
@@ -165,14 +164,14 @@ class CachedSource(Source):
             return None
         with self._memory.lock(f"{repo_id}@{commit}"):
             try:
-                found = self._remote.snapshot(repo_id, commit, [snapshot.repo_type], BRIEF)
+                found = self._remote.snapshot(repo_id, commit, BRIEF)
             except HubUnavailable as error:
                 self._memory.rest(error)
                 return None  # the stored listing stays
             except (RepositoryNotFound, RevisionNotFound):
                 return None
             self._memory.snapshots[repo_id, commit] = found
-            self._store(found.repo_type, repo_id).keep_index(self._key, commit, found.files)
+            self._store(repo_id).keep_index(self._key, commit, found.files)
             return found
 
     def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
@@ -180,39 +179,37 @@ class CachedSource(Source):
         return self._remote.when_publishers_are_separate(call)
 
     def _indexed(self, repo_id: str, commit: str) -> Snapshot | None:
-        for kind in REPO_TYPES:
-            files = self._store(kind, repo_id).index(self._key, commit)
-            if files is not None:
-                with suppress(InvalidRepository):  # a damaged index is not used
-                    snapshot = Snapshot(repo_id, commit, files, kind)
-                    _log.debug("%s: the files of commit %s are known", repo_id, commit[:12])
-                    return snapshot
+        files = self._store(repo_id).index(self._key, commit)
+        if files is not None:
+            with suppress(InvalidRepository):  # a damaged index is not used
+                snapshot = Snapshot(repo_id, commit, files)
+                _log.debug("%s: the files of commit %s are known", repo_id, commit[:12])
+                return snapshot
         return None
 
     def _listed(self, requirement: Requirement, commit: str) -> Snapshot:
         repo_id = requirement.repo_id
-        cached = next((kind for kind in REPO_TYPES if self._store(kind, repo_id).snapshot(commit).is_dir()), None)
+        store = self._store(repo_id)
+        cached = store.snapshot(commit).is_dir()
         if self.offline:
-            if cached is None:
+            if not cached:
                 raise not_in_cache(str(requirement), self.cache)
-            return self._found(cached, repo_id, commit)
-        kind = self._heads.stored(repo_id)
-        store = self._store(kind[0] if kind else REPO_TYPES[0], repo_id)
+            return self._found(repo_id, commit)
         try:
             try:
                 with exclusively(store.lock(f"{commit}-index")):  # of several processes, one sends the request
-                    return self._indexed(repo_id, commit) or self._ask_files(requirement, commit, cached is not None)
+                    return self._indexed(repo_id, commit) or self._ask_files(requirement, commit, cached)
             except StoreError:  # the Hub is asked although the cache cannot be written
-                return self._ask_files(requirement, commit, cached is not None)
+                return self._ask_files(requirement, commit, cached)
         except HubUnavailable as error:
-            if cached is None:
+            if not cached:
                 raise
             self._heads.aged(repo_id, Heads({}), str(error))
-            return self._found(cached, repo_id, commit)
+            return self._found(repo_id, commit)
 
-    def _found(self, kind: str, repo_id: str, commit: str) -> Snapshot:
+    def _found(self, repo_id: str, commit: str) -> Snapshot:
         """The files in the cache of a commit that this Hub never listed."""
-        return Snapshot(repo_id, commit, self._store(kind, repo_id).listing(commit), kind, listed=False)
+        return Snapshot(repo_id, commit, self._store(repo_id).listing(commit), listed=False)
 
     def _ask_files(self, requirement: Requirement, commit: str, cached: bool) -> Snapshot:
         repo_id = requirement.repo_id
@@ -220,13 +217,12 @@ class CachedSource(Source):
         if cached and self._memory.resting():
             raise HubUnavailable(self._memory.failure)
         try:
-            types = self._heads.types(repo_id)
             brief = cached or self._memory.resting()
-            snapshot = self._remote.snapshot(repo_id, commit, types, BRIEF if brief else Patience())
+            snapshot = self._remote.snapshot(repo_id, commit, BRIEF if brief else Patience())
         except HubUnavailable as error:
             self._memory.rest(error)
             raise
-        self._store(snapshot.repo_type, repo_id).keep_index(self._key, commit, snapshot.files)
+        self._store(repo_id).keep_index(self._key, commit, snapshot.files)
         return snapshot
 
     # Files
@@ -241,7 +237,7 @@ class CachedSource(Source):
             raise InvalidRepository(
                 f"{snapshot.repo_id}: {file.path} has {file.size} bytes; more than {limit} are not read."
             )
-        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        store = self._store(snapshot.repo_id)
         content = store.read(snapshot.commit, file)
         if content is not None:
             return content
@@ -266,7 +262,7 @@ class CachedSource(Source):
 
     def on_disk(self, snapshot: Snapshot, variant: str) -> Path | None:
         """The folder of a build that is complete in the snapshot; None where files have to be downloaded."""
-        store, files = self._store(snapshot.repo_type, snapshot.repo_id), snapshot.builds[variant]
+        store, files = self._store(snapshot.repo_id), snapshot.builds[variant]
         if store.missing(snapshot.commit, files):
             damaged = store.damaged(snapshot.commit, files) if self.offline else []
             if damaged:
@@ -284,11 +280,11 @@ class CachedSource(Source):
 
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of a build in the snapshot; files that are missing or have another size are downloaded."""
-        return self._fetch(self._store(snapshot.repo_type, snapshot.repo_id), snapshot, variant)
+        return self._fetch(self._store(snapshot.repo_id), snapshot, variant)
 
     def fetch_speculatively(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> SpeculativeFetch | None:
         """Request files of a build that will probably be fetched, once the first of those to `read` is requested."""
-        store, commit = self._store(snapshot.repo_type, snapshot.repo_id), snapshot.commit
+        store, commit = self._store(snapshot.repo_id), snapshot.commit
         decisive = [file for file in map(snapshot.file, read) if file is not None]
         if self.offline or self._memory.resting() or len(decisive) < len(read):
             return None
@@ -326,7 +322,7 @@ class CachedSource(Source):
         """A file in the repository's folder, for this Hub; None for a snapshot that it never listed."""
         if not snapshot.listed:
             return None
-        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        store = self._store(snapshot.repo_id)
         return store.check_record(self._key, snapshot.commit, variant)
 
     def repair(self, snapshot: Snapshot, variant: str) -> list[RepoFile]:
@@ -339,7 +335,7 @@ class CachedSource(Source):
             DigestMismatch: Files differ, and nothing may be downloaded.
             HubUnavailable, StoreError: They cannot be downloaded, or not be written.
         """
-        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        store = self._store(snapshot.repo_id)
         commit, files = snapshot.commit, snapshot.builds[variant]
         root = store.snapshot(commit)
         read = [file for file in files if (store.folder, commit, file.path) not in self._fresh]
@@ -422,11 +418,11 @@ class CachedSource(Source):
         finally:
             ahead.end()
 
-    def _store(self, repo_type: str, repo_id: str) -> RepoStore:
-        return RepoStore(self.cache, repo_type, repo_id)
+    def _store(self, repo_id: str) -> RepoStore:
+        return RepoStore(self.cache, repo_id)
 
     def _mismatch(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> DigestMismatch:
-        root = self._store(snapshot.repo_type, snapshot.repo_id).snapshot(snapshot.commit)
+        root = self._store(snapshot.repo_id).snapshot(snapshot.commit)
         advice = "Go online to download them again, or delete the repository's folder in the cache."
         from kernels.trust.digest import content_mismatch
 

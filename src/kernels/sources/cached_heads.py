@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ from kernels import settings
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, InvalidMetadata, NotInCache
 from kernels.models.metadata import Metadata
-from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import METADATA_FILE, Heads
 from kernels.sources.http import BRIEF, Patience
 from kernels.sources.hub_errors import of_hub
@@ -61,50 +59,38 @@ class CachedHeads:
             if self._remote.offline:
                 if stored is None:
                     raise not_in_cache(repo_id, self._cache)
-                return stored[1]
+                return stored
             heads = self._asked(repo_id, stored)
             self._memory.heads[repo_id] = heads
             return heads
 
-    def _asked(self, repo_id: str, stored: tuple[str, Heads] | None) -> Heads:
-        if stored is not None and 0 <= time.time() - stored[1].time < settings.refresh_seconds():
-            _log.debug("%s: the branches are those of %s ago", repo_id, _age(time.time() - stored[1].time))
-            return stored[1]
+    def _asked(self, repo_id: str, stored: Heads | None) -> Heads:
+        if stored is not None and 0 <= time.time() - stored.time < settings.refresh_seconds():
+            _log.debug("%s: the branches are those of %s ago", repo_id, _age(time.time() - stored.time))
+            return stored
         # For what the cache can answer, the wait is short; a Hub that did not answer recently is not asked.
         if stored is not None and self._memory.resting():
-            return self.aged(repo_id, stored[1], self._memory.failure)
+            return self.aged(repo_id, stored, self._memory.failure)
         try:
             # Several kernels do not each wait for a Hub that did not answer recently.
             brief = stored is not None or self._memory.resting()
-            repo_type, heads = self._remote.heads(repo_id, stored, BRIEF if brief else Patience())
+            heads = self._remote.heads(repo_id, stored, BRIEF if brief else Patience())
         except HubUnavailable as error:
             self._memory.rest(error)
             if stored is None:
                 raise
-            return self.aged(repo_id, stored[1], str(error))
-        self._store(repo_type, repo_id).keep_heads(self._remote.key, heads)
+            return self.aged(repo_id, stored, str(error))
+        self._store(repo_id).keep_heads(self._remote.key, heads)
         return heads
 
-    def stored(self, repo_id: str) -> tuple[str, Heads] | None:
-        """The type of a repository, and its branches as the cache has them; None if it has none."""
-        stored = [
-            (kind, heads)
-            for kind in REPO_TYPES
-            if (heads := self._store(kind, repo_id).heads(self._remote.key)) is not None
-        ]
-        if stored:
-            return max(stored, key=lambda item: item[1].time)
-        for kind in REPO_TYPES:
-            store = self._store(kind, repo_id)
-            heads = _heads_of_snapshots(store)
-            if heads.branches or store.commits():
-                return kind, heads
-        return None
-
-    def types(self, repo_id: str) -> Iterable[str]:
-        """The types that a repository may have, that of its stored branches first."""
-        stored = self.stored(repo_id)
-        return dict.fromkeys([stored[0], *REPO_TYPES]) if stored is not None else REPO_TYPES
+    def stored(self, repo_id: str) -> Heads | None:
+        """The branches of a repository as the cache has them; None if it has none."""
+        store = self._store(repo_id)
+        stored = store.heads(self._remote.key)
+        if stored is not None:
+            return stored
+        found = _heads_of_snapshots(store)
+        return found if found.branches or store.commits() else None
 
     def aged(self, repo_id: str, heads: Heads, problem: str) -> Heads:
         """The stored branches, with a warning that the Hub did not answer, and why."""
@@ -114,8 +100,8 @@ class CachedHeads:
             warn_once(_log, f"The cache is used in place of an answer, such as for {repo_id}{age}. {problem}")
         return heads
 
-    def _store(self, repo_type: str, repo_id: str) -> RepoStore:
-        return RepoStore(self._cache, repo_type, repo_id)
+    def _store(self, repo_id: str) -> RepoStore:
+        return RepoStore(self._cache, repo_id)
 
 
 def not_in_cache(what: str, cache: Path) -> NotInCache:

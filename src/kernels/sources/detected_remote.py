@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 from kernels import settings
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, RepositoryNotFound, UntrustedSignature
-from kernels.models.requested_names import REPO_TYPES
 from kernels.sources.base import Moved
 from kernels.sources.http import BRIEF, Http, MirrorAnswer, Patience
 from kernels.sources.hub_errors import NAME_ADVICE, HubRefused, of_hub
@@ -91,8 +90,8 @@ class DetectedRemote(Remote):
         """Where a repository is from: the URL of a Hub."""
         return self.likely(repo_id).origin(repo_id)
 
-    def heads(self, repo_id: str, stored: tuple[str, Heads] | None, patience: Patience) -> tuple[str, Heads]:
-        """The type of a repository, and its branches and tags."""
+    def heads(self, repo_id: str, stored: Heads | None, patience: Patience) -> Heads:
+        """The branches and tags of a repository."""
         if self._memory.kind is not None:
             return self.found.heads(repo_id, stored, patience)
         if self.known_mirror(repo_id):
@@ -105,16 +104,16 @@ class DetectedRemote(Remote):
             lambda found: self.mirror.accept_index(repo_id, found.document),
         )
 
-    def snapshot(self, repo_id: str, commit: str, types: Iterable[str], patience: Patience) -> Snapshot:
+    def snapshot(self, repo_id: str, commit: str, patience: Patience) -> Snapshot:
         """The files of a commit."""
         if self._memory.kind is not None:
-            return self.found.snapshot(repo_id, commit, types, patience)
+            return self.found.snapshot(repo_id, commit, patience)
 
         def accept(answer: MirrorAnswer) -> Snapshot:
             self.mirror.accept_commit(repo_id, commit, answer.document)
-            return self.mirror.snapshot(repo_id, commit, types, patience)
+            return self.mirror.snapshot(repo_id, commit, patience)
 
-        return self._detect(repo_id, lambda: self._hub.snapshot(repo_id, commit, types, patience), accept, commit)
+        return self._detect(repo_id, lambda: self._hub.snapshot(repo_id, commit, patience), accept, commit)
 
     def repositories(self, publisher: str | None) -> Iterable[str]:
         """The repositories of a publisher, or all."""
@@ -123,9 +122,9 @@ class DetectedRemote(Remote):
                 self._has_mirror_file()
         return self.found.repositories(publisher)
 
-    def revision(self, repo_id: str, revision: str, types: Iterable[str]) -> CommitInfo | None:
+    def revision(self, repo_id: str, revision: str) -> CommitInfo | None:
         """The commit of any revision; None if there is none."""
-        return self.likely(repo_id).revision(repo_id, revision, types)
+        return self.likely(repo_id).revision(repo_id, revision)
 
     def content(self, snapshot: Snapshot, file: RepoFile) -> bytes | None:
         """The content of a small file, checked against its listing; None if it comes only with its whole build."""
@@ -176,7 +175,7 @@ class DetectedRemote(Remote):
         As for the branches, the wait is short if the cache may do instead, or nobody answered recently.
         """
         if self._memory.kind is None and not self.offline and not self._known(repo_id):
-            cached = any(self._store(kind, repo_id).folder.exists() for kind in REPO_TYPES)
+            cached = self._store(repo_id).folder.exists()
             with suppress(Moved), self._memory.lock(repo_id):
                 try:
                     self.heads(repo_id, None, BRIEF if cached or self._memory.resting() else Patience())
@@ -191,15 +190,15 @@ class DetectedRemote(Remote):
 
     def known_mirror(self, repo_id: str) -> bool:
         """Whether the cache has an answer of a mirror about a repository."""
-        return any(self._store(kind, repo_id).mirror(self.key) is not None for kind in REPO_TYPES)
+        return self._store(repo_id).mirror(self.key) is not None
 
     def _known(self, repo_id: str) -> bool:
         """Whether the cache has an answer of either."""
-        heads = any(self._store(kind, repo_id).heads(self.key) is not None for kind in REPO_TYPES)
+        heads = self._store(repo_id).heads(self.key) is not None
         return heads or self._hub.publishers.knows(repo_id) or self.known_mirror(repo_id)
 
-    def _store(self, kind: str, repo_id: str) -> RepoStore:
-        return RepoStore(self._cache, kind, repo_id)
+    def _store(self, repo_id: str) -> RepoStore:
+        return RepoStore(self._cache, repo_id)
 
     def _detect(
         self, repo_id: str, ask: Callable[[], _T], accept: Callable[[MirrorAnswer], _T], commit: str | None = None
@@ -215,8 +214,7 @@ class DetectedRemote(Remote):
         except RepositoryNotFound as error:
             raise self._unknown(repo_id, error, commit) from error.__cause__
         self._settle_hub()
-        for kind in REPO_TYPES:  # a mirror was there before
-            self._store(kind, repo_id).drop_mirror(self.key)
+        self._store(repo_id).drop_mirror(self.key)  # a mirror was there before
         return answer
 
     def _settle_hub(self) -> None:

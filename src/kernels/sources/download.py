@@ -80,8 +80,7 @@ def download(client: Http, store: RepoStore, snapshot: Snapshot, files: list[Rep
 
 def resolve_path(snapshot: Snapshot, file: RepoFile) -> str:
     """The path of a file of a snapshot on a Hub."""
-    prefix = "" if snapshot.repo_type == "model" else f"/{snapshot.repo_type}s"
-    return f"{prefix}/{snapshot.repo_id}/resolve/{snapshot.commit}/{quote(file.path)}"
+    return f"/kernels/{snapshot.repo_id}/resolve/{snapshot.commit}/{quote(file.path)}"
 
 
 def _one(client: Http, snapshot: Snapshot, writer: SnapshotWriter, same: list[RepoFile]) -> None:

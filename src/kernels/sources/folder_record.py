@@ -42,8 +42,6 @@ FORM = 1
 #: Larger than any record: 100,000 files take some 20 MB, and ten times as much memory once parsed.
 _MAX_BYTES = 24 * 1024 * 1024
 
-_TYPES = ("kernel", "model")
-
 
 class FolderRecord(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """The record of one repository in a folder.
@@ -53,7 +51,6 @@ class FolderRecord(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", om
         endpoint: The Hub that the files came from.
         time: When the Hub was last asked, in seconds since 1970.
         trusted: Whether the Hub marked the publisher as trusted; None where it was not asked.
-        repo_type: `kernel` or `model`.
         branches: The commit of each branch that was downloaded.
         moved_to: The repository that replaces this one.
         files: The files in the folder, by commit.
@@ -63,7 +60,6 @@ class FolderRecord(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", om
     endpoint: str
     time: float
     trusted: bool | None
-    repo_type: str = "kernel"
     branches: dict[str, str] = {}
     moved_to: str | None = None
     files: dict[str, tuple[RepoFile, ...]] = {}
@@ -71,7 +67,7 @@ class FolderRecord(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", om
     def snapshot(self, repo_id: str, commit: str) -> Snapshot | None:
         """The files of a commit in the folder, or None."""
         files = self.files.get(commit)
-        return None if files is None else Snapshot(repo_id, commit, files, self.repo_type)
+        return None if files is None else Snapshot(repo_id, commit, files)
 
     def to_bytes(self) -> bytes:
         """The record file's content."""
@@ -186,8 +182,6 @@ def plain_files(folder: Path) -> dict[str, int]:
 def _check(path: Path, record: FolderRecord) -> None:
     if record.form != FORM:
         raise _invalid(path, f"expected form {FORM}, got {record.form}: another version of kernels wrote it")
-    if record.repo_type not in _TYPES:
-        raise _invalid(path, f"expected the type kernel or model, got {format_value(record.repo_type)}")
     try:
         for branch in record.branches:
             check_revision(branch)

@@ -1,7 +1,4 @@
-"""The repositories that a Hub lists.
-
-Kernels of the type `model` are not listed: the public Hub has replaced them.
-"""
+"""The repositories that a Hub lists."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, NotInCache, RepositoryNotFound, StoreError
-from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import Heads, Snapshot
 from kernels.sources.base import Moved
 from kernels.sources.cached_heads import CachedHeads
@@ -87,32 +86,29 @@ class HubPublishers:
 
     def _is_stored(self, repo_id: str, commit: str) -> bool:
         endpoint = self._client.endpoint
-        stores = [RepoStore(self._cache, kind, repo_id) for kind in REPO_TYPES]
-        if any(each.published(endpoint, commit) for each in stores):
+        store = self._store(repo_id)
+        if store.published(endpoint, commit):
             return True
-        for each in stores:
-            heads = each.heads(endpoint)
-            if heads is not None and commit in _commits(heads):
-                each.keep_published(endpoint, commit)  # the branch may move on
-                return True
-        return False
+        heads = store.heads(endpoint)
+        if heads is None or commit not in _commits(heads):
+            return False
+        store.keep_published(endpoint, commit)  # the branch may move on
+        return True
 
     def _ask_once(self, repo_id: str, commit: str) -> bool:
         if self._client.offline:
             raise NotInCache("No request may be sent (HF_HUB_OFFLINE, or local_files_only).")
         try:
-            with exclusively(self._likely_store(repo_id).lock(f"{commit}-published")):  # of several processes, one asks
+            store = self._store(repo_id)
+            with exclusively(store.lock(f"{commit}-published")):  # of several processes, one asks
                 if self._is_stored(repo_id, commit):
                     return True
                 known = self._leads_to(repo_id, commit)
                 if known:
-                    self._likely_store(repo_id).keep_published(self._client.endpoint, commit)
+                    store.keep_published(self._client.endpoint, commit)
                 return known
         except StoreError:  # the Hub is asked although the cache cannot be written
             return self._leads_to(repo_id, commit)
-
-    def _likely_store(self, repo_id: str) -> RepoStore:
-        return RepoStore(self._cache, next(iter(self._heads.types(repo_id))), repo_id)
 
     def _leads_to(self, repo_id: str, commit: str) -> bool:
         heads = self._heads.get(repo_id)
@@ -126,7 +122,6 @@ class HubPublishers:
 
     def _history(self, repo_id: str, heads: Heads) -> Iterator[list[str]]:
         """The history of branches and tags, the versions' first, up to a number of pages."""
-        kind = next(iter(self._heads.types(repo_id)))
         branches = dict.fromkeys([*heads.versions.values(), *heads.branches])
         refs = [*((each, heads.branches[each]) for each in branches), *heads.tags.items()]
         seen: set[str] = set()
@@ -134,7 +129,7 @@ class HubPublishers:
         for name, head in refs[:_MAX_REFS]:
             if head in seen:
                 continue
-            for number, page in enumerate(self._remote.history(repo_id, name, kind)):
+            for number, page in enumerate(self._remote.history(repo_id, name)):
                 seen.update(page)
                 yield page
                 further -= number > 0
@@ -151,16 +146,16 @@ class HubPublishers:
         """
         if self._memory.answered and not self._client.offline:
             return False
-        store = self._store(snapshot)
+        store = self._store(snapshot.repo_id)
         return store.allowed(self._client.endpoint, snapshot.commit) or not store.was_fetched(snapshot.commit)
 
     def remember_allowed(self, snapshot: Snapshot) -> None:
         """Record beside the list of the commit's files that a caller allowed the snapshot."""
         if snapshot.listed:
-            self._store(snapshot).keep_allowed(self._client.endpoint, snapshot.commit)
+            self._store(snapshot.repo_id).keep_allowed(self._client.endpoint, snapshot.commit)
 
-    def _store(self, snapshot: Snapshot) -> RepoStore:
-        return RepoStore(self._cache, snapshot.repo_type, snapshot.repo_id)
+    def _store(self, repo_id: str) -> RepoStore:
+        return RepoStore(self._cache, repo_id)
 
     def _ask(self, publisher: str, urgent: bool) -> bool:
         endpoint = self._client.endpoint

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kernels.errors import InvalidRepository
-from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import MAX_FILES, Heads, RepoFile, Snapshot
 from kernels.sources.http import BRIEF, Http, Patience
 from kernels.sources.hub_errors import HubRefused, Moved, no_answer, not_found
@@ -64,21 +63,16 @@ class HubRemote(Remote):
         """Whether no request may be sent."""
         return self._client.offline
 
-    def heads(self, repo_id: str, stored: tuple[str, Heads] | None, patience: Patience) -> tuple[str, Heads]:
-        """The type of a repository, and its branches and tags."""
-        refusal: HubRefused | None = None
-        for repo_type in REPO_TYPES:
-            try:
-                answer = self._client.json(f"/api/{repo_type}s/{repo_id}/refs", patience, REFS)
-            except HubRefused as error:
-                if not error.repository_missing:
-                    raise no_answer(self.endpoint, repo_id, error) from error
-                refusal = refusal or error
-                continue
-            self._memory.answered = True
-            return repo_type, Heads(named_commits(answer.branches), named_commits(answer.tags), time.time())
-        assert refusal is not None
-        raise not_found(self.endpoint, repo_id, refusal) from refusal
+    def heads(self, repo_id: str, stored: Heads | None, patience: Patience) -> Heads:
+        """The branches and tags of a repository."""
+        try:
+            answer = self._client.json(f"/api/kernels/{repo_id}/refs", patience, REFS)
+        except HubRefused as error:
+            if not error.repository_missing:
+                raise no_answer(self.endpoint, repo_id, error) from error
+            raise not_found(self.endpoint, repo_id, error) from error
+        self._memory.answered = True
+        return Heads(named_commits(answer.branches), named_commits(answer.tags), time.time())
 
     def repositories(self, publisher: str | None) -> Iterator[str]:
         """The kernel repositories of a publisher, or all."""
@@ -86,27 +80,25 @@ class HubRemote(Remote):
 
         return listed_repositories(self._client, publisher)
 
-    def revision(self, repo_id: str, revision: str, types: Iterable[str]) -> CommitInfo | None:
+    def revision(self, repo_id: str, revision: str) -> CommitInfo | None:
         """The commit of any revision; None if there is none."""
-        for kind in types:
-            try:
-                return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", BRIEF, REVISION)
-            except HubRefused as refusal:
-                if refusal.access_refused:
-                    raise no_answer(self.endpoint, f"{revision} of {repo_id}", refusal) from refusal
-            except Moved:
-                pass
+        try:
+            return self._client.json(f"/api/kernels/{repo_id}/revision/{quote(revision, safe='')}", BRIEF, REVISION)
+        except HubRefused as refusal:
+            if refusal.access_refused:
+                raise no_answer(self.endpoint, f"{revision} of {repo_id}", refusal) from refusal
+        except Moved:
+            pass
         return None
 
-    def history(self, repo_id: str, revision: str, kind: str) -> Iterator[list[str]]:
+    def history(self, repo_id: str, revision: str) -> Iterator[list[str]]:
         """The commits that a branch or tag leads to, the newest first, in pages; none if it is gone.
 
         Args:
             repo_id: The repository.
             revision: The branch or tag.
-            kind: The type of the repository.
         """
-        path = f"/api/{kind}s/{repo_id}/commits/{quote(revision, safe='')}?limit={_HISTORY_PAGE}"
+        path = f"/api/kernels/{repo_id}/commits/{quote(revision, safe='')}?limit={_HISTORY_PAGE}"
         try:
             for page in self._client.listing(path, Patience(), HISTORY_PAGE):
                 yield [each.id for each in page]
@@ -114,35 +106,30 @@ class HubRemote(Remote):
             if not error.revision_missing:
                 raise no_answer(self.endpoint, f"the history of {repo_id}", error) from error
 
-    def snapshot(self, repo_id: str, commit: str, types: Iterable[str], patience: Patience) -> Snapshot:
+    def snapshot(self, repo_id: str, commit: str, patience: Patience) -> Snapshot:
         """The files of a commit."""
-        refusal: HubRefused | None = None
-        for kind in types:
-            path = f"/api/{kind}s/{repo_id}/tree/{commit}?recursive=true&expand=false"
-            files: list[RepoFile] = []
-            entries = names = 0
-            try:
-                for page in self._client.listing(path, patience, TREE_PAGE):
-                    entries += len(page)
-                    names += sum(len(entry.path) for entry in page)
-                    files += listed_files(page)
-                    if entries > 2 * MAX_FILES or len(files) > MAX_FILES:
-                        raise InvalidRepository(
-                            f"{repo_id} lists more than {MAX_FILES} files; a kernel repository has fewer."
-                        )
-                    if names > _MAX_NAMES:
-                        raise InvalidRepository(
-                            f"{repo_id} lists names of more than {_MAX_NAMES} characters, the most that are read."
-                        )
-            except HubRefused as error:
-                if not error.repository_missing and not error.revision_missing:
-                    raise no_answer(self.endpoint, repo_id, error) from error
-                refusal = refusal if refusal is not None and not error.revision_missing else error
-                continue
-            self._memory.answered = True
-            return Snapshot(repo_id, commit, tuple(files), kind)
-        assert refusal is not None
-        raise not_found(self.endpoint, repo_id, refusal, commit) from refusal
+        path = f"/api/kernels/{repo_id}/tree/{commit}?recursive=true&expand=false"
+        files: list[RepoFile] = []
+        entries = names = 0
+        try:
+            for page in self._client.listing(path, patience, TREE_PAGE):
+                entries += len(page)
+                names += sum(len(entry.path) for entry in page)
+                files += listed_files(page)
+                if entries > 2 * MAX_FILES or len(files) > MAX_FILES:
+                    raise InvalidRepository(
+                        f"{repo_id} lists more than {MAX_FILES} files; a kernel repository has fewer."
+                    )
+                if names > _MAX_NAMES:
+                    raise InvalidRepository(
+                        f"{repo_id} lists names of more than {_MAX_NAMES} characters, the most that are read."
+                    )
+        except HubRefused as error:
+            if not error.repository_missing and not error.revision_missing:
+                raise no_answer(self.endpoint, repo_id, error) from error
+            raise not_found(self.endpoint, repo_id, error, commit) from error
+        self._memory.answered = True
+        return Snapshot(repo_id, commit, tuple(files))
 
     def content(self, snapshot: Snapshot, file: RepoFile) -> bytes:
         """The content of a small file, checked against its listing."""

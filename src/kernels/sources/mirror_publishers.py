@@ -30,9 +30,9 @@ class _Documents(Protocol):
     @property
     def offline(self) -> bool: ...
 
-    def record(self, repo_id: str) -> tuple[str, MirrorRecord | None]: ...
+    def record(self, repo_id: str) -> MirrorRecord | None: ...
 
-    def heads(self, repo_id: str, stored: tuple[str, Heads] | None, patience: Patience) -> tuple[str, Heads]: ...
+    def heads(self, repo_id: str, stored: Heads | None, patience: Patience) -> Heads: ...
 
 
 class MirrorPublishers:
@@ -61,7 +61,7 @@ class MirrorPublishers:
         if known:
             newest = max(known, key=lambda each: each.number)
             return self._verdict(repo_id, newest.publisher.name, newest.publisher.trusted)
-        record = self._documents.record(repo_id)[1]
+        record = self._documents.record(repo_id)
         if record is not None and record.trusted and 0 <= time.time() - record.asked < VERDICT_SECONDS:
             return self._verdict(repo_id, record.publisher, record.trusted)
         try:
@@ -109,7 +109,7 @@ class MirrorPublishers:
             raise HubUnavailable(self._memory.failure)
         with self._memory.lock(repo_id):
             self._documents.heads(repo_id, None, Patience() if record is None else BRIEF)
-        return self._documents.record(repo_id)[1] or record
+        return self._documents.record(repo_id) or record
 
     def _verdict(self, repo_id: str, publisher: str, trusted: bool | None) -> PublisherTrust:
         if publisher.lower() != repo_id.partition("/")[0].lower():
@@ -122,4 +122,4 @@ class MirrorPublishers:
         return PublisherTrust.TRUSTED if trusted else PublisherTrust.UNTRUSTED
 
     def _store(self, snapshot: Snapshot) -> RepoStore:
-        return RepoStore(self._cache, snapshot.repo_type, snapshot.repo_id)
+        return RepoStore(self._cache, snapshot.repo_id)

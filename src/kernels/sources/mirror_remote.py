@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,6 @@ from kernels.models.mirror import (
     index_path,
 )
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, REPAIR_ADVICE
-from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
 from kernels.sources.http import BRIEF, Patience
@@ -96,9 +95,9 @@ class MirrorRemote(Remote):
 
     # Documents
 
-    def heads(self, repo_id: str, stored: tuple[str, Heads] | None, patience: Patience) -> tuple[str, Heads]:
-        """The type of a repository, and its branches and tags: one conditional request."""
-        kind, record = self.record(repo_id)
+    def heads(self, repo_id: str, stored: Heads | None, patience: Patience) -> Heads:
+        """The branches and tags of a repository: one conditional request."""
+        record = self.record(repo_id)
         etag = "" if record is None else record.etag
         try:
             document = self._document(index_path(repo_id), patience, etag)
@@ -108,13 +107,13 @@ class MirrorRemote(Remote):
             return self.accept_index(repo_id, document)
         assert record is not None
         record.asked = time.time()
-        RepoStore(self._cache, kind, repo_id).keep_mirror(record)
+        RepoStore(self._cache, repo_id).keep_mirror(record)
         self._answered()
         if record.moved_to is not None:
             raise Moved(repo_id, record.moved_to)
-        return kind, Heads(record.branches, record.tags, record.asked)
+        return Heads(record.branches, record.tags, record.asked)
 
-    def accept_index(self, repo_id: str, document: StoredDocument) -> tuple[str, Heads]:
+    def accept_index(self, repo_id: str, document: StoredDocument) -> Heads:
         """The heads in a repository's index that was read; the index is kept for what follows.
 
         Raises:
@@ -136,7 +135,7 @@ class MirrorRemote(Remote):
         self._keep(repo_id, index, document.etag, now)
         if index.moved_to is not None:
             raise Moved(repo_id, index.moved_to)
-        return index.repo_type, Heads(index.branches, index.tags, now)
+        return Heads(index.branches, index.tags, now)
 
     def accept_commit(self, repo_id: str, commit: str, document: StoredDocument) -> RepositoryIndex:
         """The document of a commit that was read, kept for what follows.
@@ -156,7 +155,7 @@ class MirrorRemote(Remote):
         )
         self._answered()
         self._memory.commits[repo_id, commit] = index
-        known = self.record(repo_id)[1]
+        known = self.record(repo_id)
         if known is None or known.number <= index.number:
             self._keep(repo_id, index, None, time.time())
         return index
@@ -178,17 +177,13 @@ class MirrorRemote(Remote):
             raise RepositoryNotFound(f"The mirror at {self.endpoint} has no repository of {publisher!r}.")
         yield from sorted(found)
 
-    def record(self, repo_id: str) -> tuple[str, MirrorRecord | None]:
-        """The type of a repository, and what its mirror last said of it, as the cache has it."""
-        for kind in REPO_TYPES:
-            record = RepoStore(self._cache, kind, repo_id).mirror(self.key)
-            if record is not None:
-                return kind, record
-        return REPO_TYPES[0], None
+    def record(self, repo_id: str) -> MirrorRecord | None:
+        """What the mirror last said of a repository, as the cache has it."""
+        return RepoStore(self._cache, repo_id).mirror(self.key)
 
     def _keep(self, repo_id: str, index: RepositoryIndex, etag: str | None, now: float) -> None:
         """Record what a document says; without an ETag it is that of a commit, which has no branches."""
-        store = RepoStore(self._cache, index.repo_type, repo_id)
+        store = RepoStore(self._cache, repo_id)
         record = MirrorRecord(
             form=0,
             key=self.key,
@@ -218,7 +213,7 @@ class MirrorRemote(Remote):
 
     # Commits
 
-    def revision(self, repo_id: str, revision: str, types: Iterable[str]) -> CommitInfo | None:
+    def revision(self, repo_id: str, revision: str) -> CommitInfo | None:
         """The commit of a shortened commit, or of a whole one."""
         index = self._memory.indexes.get(repo_id)
         known = [] if index is None else [*index.commits, *index.older]
@@ -230,7 +225,7 @@ class MirrorRemote(Remote):
             return None
         return None if entry is None else CommitInfo(commit, entry.date or None)
 
-    def snapshot(self, repo_id: str, commit: str, types: Iterable[str], patience: Patience) -> Snapshot:
+    def snapshot(self, repo_id: str, commit: str, patience: Patience) -> Snapshot:
         """The files of a commit, as the mirror lists them now."""
         known = self.known_snapshot(repo_id, commit)
         if known is not None:
@@ -252,9 +247,9 @@ class MirrorRemote(Remote):
     def origin(self, repo_id: str) -> str:
         """The Hub that the mirror took a repository from; the mirror itself before it was asked."""
         index = self._memory.indexes.get(repo_id)
-        stored = (RepoStore(self._cache, kind, repo_id).mirror(self.key) for kind in REPO_TYPES)
-        urls = [index.origin.url] if index is not None else [each.origin for each in stored if each is not None]
-        return next((url for url in urls if is_url(url) and without_password(url) == url), self.endpoint)
+        record = self.record(repo_id)
+        url = index.origin.url if index is not None else "" if record is None else record.origin
+        return url if is_url(url) and without_password(url) == url else self.endpoint
 
     def _known(self, repo_id: str, commit: str) -> RepositoryIndex | None:
         index = self._memory.indexes.get(repo_id)
@@ -375,4 +370,4 @@ def _as_requested(snapshot: Snapshot, repo_id: str) -> Snapshot:
     """The snapshot under the name that was requested, which may differ in case."""
     if snapshot.repo_id == repo_id:
         return snapshot
-    return Snapshot(repo_id, snapshot.commit, snapshot.files, snapshot.repo_type, absent=snapshot.absent)
+    return Snapshot(repo_id, snapshot.commit, snapshot.files, absent=snapshot.absent)

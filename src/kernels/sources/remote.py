@@ -52,8 +52,8 @@ class Remote(Protocol):
         """Where a repository is from: the URL of a Hub."""
         return self.endpoint
 
-    def heads(self, repo_id: str, stored: tuple[str, Heads] | None, patience: Patience) -> tuple[str, Heads]:
-        """The type of a repository, and its branches and tags.
+    def heads(self, repo_id: str, stored: Heads | None, patience: Patience) -> Heads:
+        """The branches and tags of a repository.
 
         Args:
             repo_id: The repository.
@@ -73,17 +73,16 @@ class Remote(Protocol):
         """
         raise RequestError(f"{self.name} does not list its repositories; name them.")
 
-    def revision(self, repo_id: str, revision: str, types: Iterable[str]) -> CommitInfo | None:
+    def revision(self, repo_id: str, revision: str) -> CommitInfo | None:
         """The commit of any revision; None if there is none.
 
         Args:
             repo_id: The repository.
             revision: A branch, tag, commit, part of a commit, or pull request.
-            types: The types of the repository, the likeliest first.
         """
         ...
 
-    def snapshot(self, repo_id: str, commit: str, types: Iterable[str], patience: Patience) -> Snapshot:
+    def snapshot(self, repo_id: str, commit: str, patience: Patience) -> Snapshot:
         """The files of a commit.
 
         Raises:

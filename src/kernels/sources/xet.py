@@ -58,7 +58,7 @@ def token_path(snapshot: Snapshot) -> str:
     Args:
         snapshot: The snapshot.
     """
-    return f"/api/{snapshot.repo_type}s/{snapshot.repo_id}/xet-read-token/{quote(snapshot.commit, safe='')}"
+    return f"/api/kernels/{snapshot.repo_id}/xet-read-token/{quote(snapshot.commit, safe='')}"
 
 
 def xet_stream(client: Http, snapshot: Snapshot, file: RepoFile, start: int) -> Generator[bytes, None, None]:

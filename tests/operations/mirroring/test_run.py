@@ -215,13 +215,6 @@ def test_a_renamed_repository_says_where_it_is(hub: TestHub, place: Path) -> Non
     assert list(index(place, "acme/new").branches) == ["v1"]
 
 
-def test_a_repository_of_the_type_model_keeps_it(hub: TestHub, place: Path) -> None:
-    hub.make_repo("acme/relu")
-    hub.models.add("acme/relu")
-    assert failures(run(place, "acme/relu")) == []
-    assert index(place, "acme/relu").repo_type == "model"
-
-
 def test_a_lockfile_gives_the_commits_and_moves_no_branch(hub: TestHub, place: Path, tmp_path: Path) -> None:
     hub.make_repo("acme/gelu")
     hub.make_repo("acme/relu", depends=[("acme/gelu", 1)])

@@ -160,7 +160,7 @@ class BuildTaker:
     def _release(self, planned: Planned) -> None:
         """Remove the files of a build beside the cache, except those that another one needs."""
         snapshot = planned.snapshot
-        store = RepoStore(self._work / "cache", snapshot.repo_type, snapshot.repo_id)
+        store = RepoStore(self._work / "cache", snapshot.repo_id)
         shutil.rmtree(store.snapshot(snapshot.commit) / BUILD_FOLDER / planned.variant, ignore_errors=True)
         with self._guard:
             for file in _files(planned):

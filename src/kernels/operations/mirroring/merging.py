@@ -58,7 +58,6 @@ class TakenRepository:
 
     Attributes:
         repo_id: The repository.
-        repo_type: `kernel` or `model`.
         origin: The URL of the origin, and when it was asked.
         trusted: Whether the origin marks the publisher as trusted; None if it is not known.
         branches: The branches to set.
@@ -70,7 +69,6 @@ class TakenRepository:
     """
 
     repo_id: str
-    repo_type: str
     origin: MirrorOrigin
     trusted: bool | None
     branches: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +99,6 @@ def merge_commit(
     builds = {**taken.builds, **(before.builds if before is not None else {})}
     after = RepositoryIndex(
         repo_id=taken.repo_id if before is None else before.repo_id,
-        repo_type=taken.repo_type,
         number=max(number, 0 if before is None else before.number) + 1,
         time=time,
         commit=commit,
@@ -155,7 +152,6 @@ def merge_repository(
     contents = sorted({content for entry in commits.values() for content in entry.variants.values()})
     after = RepositoryIndex(
         repo_id=taken.repo_id if old is None else old.repo_id,
-        repo_type=taken.repo_type,
         number=max(number, 0 if old is None else old.number) + 1,
         time=time,
         origin=taken.origin,

@@ -112,7 +112,6 @@ class Taking:
 
         return TakenRepository(
             repo_id=wanted.repo_id,
-            repo_type=next(iter(wanted.snapshots.values())).repo_type if wanted.snapshots else "kernel",
             origin=MirrorOrigin(wanted.source.origin(wanted.repo_id), format_time(started)),
             trusted=verdict(wanted.source, wanted.repo_id),
             branches=kept(wanted.branches, {} if known is None else known.branches),
