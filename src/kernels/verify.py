@@ -6,17 +6,17 @@ These names are at the path where the existing client has them. `kernels.trust` 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from kernels.errors import InvalidMetadata, UntrustedSignature
-from kernels.models.metadata import MAX_METADATA_BYTES, Digest, Metadata
+from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.trust.active_policy import active_policy
-from kernels.trust.digest import variant_digest
+from kernels.trust.content import BuildContent
 from kernels.trust.signing_policy import Identity, Policy, Rule
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES, allowed, check_signature, parse_bundle, signer_of, too_large
 
@@ -273,7 +273,7 @@ def verify_variant(
         return VerificationResult.MetadataInvalid(str(error))
     if digest is None:
         return VerificationResult.DigestMissing()
-    violations = list(_violations(digest, variant_digest(folder, digest.algorithm)))
+    violations = [_violation(path, *each) for path, each in BuildContent(folder).differences(digest).items()]
     return VerificationResult.DigestVerificationFailure(violations) if violations else VerificationResult.Success()
 
 
@@ -293,11 +293,7 @@ def _check(content: bytes, bundle: Any, policy: Policy, policies: Sequence[Signe
     raise UntrustedSignature("; ".join(dict.fromkeys(refused)) or f"{policy.where} allows no signer")
 
 
-def _violations(expected: Digest, found: Digest) -> Iterable[DigestViolation]:
-    for path in sorted(expected.files.keys() | found.files.keys()):
-        if path not in found.files:
-            yield _MissingFile(path)
-        elif path not in expected.files:
-            yield _UnknownFile(path)
-        elif expected.files[path] != found.files[path]:
-            yield _HashMismatch(path, expected.files[path], found.files[path])
+def _violation(path: str, expected: str | None, got: str | None) -> DigestViolation:
+    if got is None:
+        return _MissingFile(path)
+    return _UnknownFile(path) if expected is None else _HashMismatch(path, expected, got)

@@ -18,7 +18,7 @@ from kernels.models.snapshot import Heads, RepoFile
 from kernels.support import lock as lock_module
 from kernels.support.lock import exclusively
 from kernels.support.record_file import StoredRecord, read_record, write_record
-from kernels.trust.digest import changed_files
+from kernels.trust.content import changed_files
 
 COMMIT = "c" * 40
 

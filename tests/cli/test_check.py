@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernels.trust.digest import variant_digest
+from kernels.trust.content import BuildContent
 
 Kernels = Callable[..., Any]
 
@@ -23,7 +23,7 @@ def repository(tmp_path: Path) -> Path:
         folder = root / "org" / "twice" / "v1" / "build" / f"torch-{backend}"
         folder.mkdir(parents=True)
         (folder / "__init__.py").write_text("def twice(x):\n    return x + x\n")
-        digest = variant_digest(folder)
+        digest = BuildContent(folder).digest("sha256")
         metadata = {
             "name": "twice",
             "id": f"_twice_{backend}_1a2b3c4",

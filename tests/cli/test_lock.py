@@ -15,8 +15,8 @@ from logged import warned
 
 from kernels.models.lockfile import Lock, hashes_path
 from kernels.models.requirement import Requirement
-from kernels.resolver.content_hash import folder_hash
 from kernels.sources import session_cache
+from kernels.trust.content import BuildContent
 
 Run = Callable[..., Any]
 OLD_HASH = "sha256-" + "ab" * 32
@@ -304,7 +304,8 @@ def test_hashes_of_every_build_are_those_of_its_files(hub: TestHub, lock: Run, p
     hashes = Lock.read(project / "kernels.lock").hashes
     assert {key: dict(variants) for key, variants in hashes.items()} == {
         (repo_id, hub.commit(repo_id)): {
-            path.name: folder_hash(path) for path in sorted((hub.root / repo_id / "v1" / "build").iterdir())
+            path.name: BuildContent(path).pinned_hash("sha256sum")
+            for path in sorted((hub.root / repo_id / "v1" / "build").iterdir())
         }
         for repo_id in ("acme/base", "acme/relu")
     }

@@ -5,43 +5,42 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hub import TestHub
 from msgspec.structs import replace
+from opened_files import opened_below
 
-import kernels.sources.cached
-import kernels.trust.digest
 from kernels import download_kernels, get_kernel, get_local_kernel, get_locked_kernel, install_kernel, load_kernel
 from kernels.api import KernelRequest, get_kernels
 from kernels.errors import DigestMismatch, RequestError
 from kernels.models.lockfile import Lock, Pin, hashes_path
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import RepoFile
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import listed_hash
-from kernels.trust.digest import changed_files, verify_digest
+from kernels.trust.content import BuildContent
 
 
 @pytest.fixture
-def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files whose content is compared with a Hub's listing, and `digest` for each digest, as it happens."""
-    seen: list[str] = []
+def read(isolated_env: Path) -> Iterator[Callable[[], list[str]]]:
+    """The files of builds that were read since the last call, each time one was; the plan reads `metadata.json`."""
+    with opened_below(isolated_env.parent) as opened:
 
-    def changed(root: Path, files: list[RepoFile]) -> list[RepoFile]:
-        seen.extend(file.path.rpartition("/")[2] for file in files)
-        return changed_files(root, files)
+        def since() -> list[str]:
+            here = [
+                path for path in opened if path.startswith(("cache/", "copy/", "mirror/"))
+            ]  # not in the Hub's folder
+            opened.clear()
+            names = sorted(path.partition("/build/torch-cpu/")[2] for path in here)
+            return [name for name in names if name not in ("", "metadata.json")]
 
-    def digest(*arguments: object, **options: Any) -> None:
-        seen.append("digest")
-        verify_digest(*arguments, **options)  # type: ignore[arg-type]
+        yield since
 
-    monkeypatch.setattr(kernels.trust.digest, "changed_files", changed)
-    monkeypatch.setattr(kernels.trust.digest, "verify_digest", digest)
-    return seen
+
+FILES = ["__init__.py", "layers.py"]
 
 
 def change(path: Path) -> bytes:
@@ -55,17 +54,15 @@ def change(path: Path) -> bytes:
 
 @pytest.mark.parametrize("digest", [True, False])
 def test_a_build_is_checked_once_and_what_was_found_is_remembered(
-    hub: TestHub, new_process: Callable[[], None], compared: list[str], digest: bool
+    hub: TestHub, new_process: Callable[[], None], read: Callable[[], list[str]], digest: bool
 ) -> None:
     hub.make_repo("acme/relu", digest=digest)
     install_kernel("acme/relu", version=1)
-    # What was just downloaded was compared when it arrived; metadata.json was read by the plan, which compares it.
-    assert compared == ["metadata.json", *["digest"] * digest]
-    compared.clear()
+    assert read() == (FILES if digest else [])  # what was just downloaded was compared when it arrived
     for _ in range(2):
         new_process()
-        get_kernel("acme/relu", version=1)
-    assert compared == []
+        install_kernel("acme/relu", version=1)
+    assert read() == []
 
 
 def test_a_build_that_is_cleared_away_while_it_is_checked_is_fetched_again(
@@ -73,14 +70,15 @@ def test_a_build_that_is_cleared_away_while_it_is_checked_is_fetched_again(
 ) -> None:
     hub.make_repo("acme/relu", digest=True)
     cleared: list[Path] = []
+    check_digest = BuildContent.check_digest
 
-    def digest(folder: Path, *arguments: object, **options: Any) -> None:
+    def cleared_before(content: BuildContent, *arguments: Any) -> None:
         if not cleared:
-            shutil.rmtree(folder)
-            cleared.append(folder)
-        verify_digest(folder, *arguments, **options)  # type: ignore[arg-type]
+            shutil.rmtree(content.folder)
+            cleared.append(content.folder)
+        check_digest(content, *arguments)
 
-    monkeypatch.setattr(kernels.trust.digest, "verify_digest", digest)
+    monkeypatch.setattr(BuildContent, "check_digest", cleared_before)
     assert (install_kernel("acme/relu", version=1) / "layers.py").is_file()
     assert cleared
 
@@ -153,34 +151,40 @@ def test_a_build_without_a_digest_is_held_against_the_listing(hub: TestHub, new_
 
 @pytest.mark.parametrize("how", ["variable", "argument"])
 def test_off_loads_what_is_there(
-    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, compared: list[str], how: str
+    hub: TestHub,
+    new_process: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[], list[str]],
+    how: str,
 ) -> None:
     hub.make_repo("acme/relu", digest=True)
     path = install_kernel("acme/relu", version=1, verify="off") / "__init__.py"
+    assert read() == []
     path.resolve().write_bytes(path.read_bytes().replace(b"return x + x", b"return x * 3"))
     new_process()
     if how == "variable":
         monkeypatch.setenv("KERNELS_VERIFY", "off")
     kernel = get_kernel("acme/relu", version=1, **({"verify": "off"} if how == "argument" else {}))
     assert kernel.double(1) == 3
-    assert compared == []
 
 
-def test_load_checks_at_every_load(hub: TestHub, new_process: Callable[[], None], compared: list[str]) -> None:
+def test_load_checks_at_every_load(
+    hub: TestHub, new_process: Callable[[], None], read: Callable[[], list[str]]
+) -> None:
     hub.make_repo("acme/relu", digest=True)
     install_kernel("acme/relu", version=1)
+    read()
     for _ in range(2):
-        compared.clear()
         new_process()
         install_kernel("acme/relu", version=1, verify="load")
-        assert sorted(compared) == ["__init__.py", "digest", "layers.py", "metadata.json"]
+        assert read() == FILES
 
 
 def test_a_cache_that_was_copied_is_checked_once_more_and_not_refused(
     hub: TestHub,
     new_process: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
-    compared: list[str],
+    read: Callable[[], list[str]],
     isolated_env: Path,
     tmp_path: Path,
 ) -> None:
@@ -189,11 +193,11 @@ def test_a_cache_that_was_copied_is_checked_once_more_and_not_refused(
     shutil.copytree(isolated_env, tmp_path / "copy", symlinks=True)
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "copy"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for expected in (["__init__.py", "digest", "layers.py", "metadata.json"], []):
-        compared.clear()
+    read()
+    for expected in (FILES, []):
         new_process()
-        assert get_kernel("acme/relu", version=1).__file__.startswith(str(tmp_path / "copy"))
-        assert sorted(compared) == expected
+        assert install_kernel("acme/relu", version=1).is_relative_to(tmp_path / "copy")
+        assert read() == expected
 
 
 def test_a_file_that_appears_beside_the_others_is_found(hub: TestHub, new_process: Callable[[], None]) -> None:
@@ -206,23 +210,23 @@ def test_a_file_that_appears_beside_the_others_is_found(hub: TestHub, new_proces
         get_kernel("acme/relu", version=1)
 
 
-@pytest.mark.parametrize("content", [b"", b"true", b"{", b"\xff", b'{"form": 2, "facts": {}, "files": {}}', b"[]"])
+@pytest.mark.parametrize("content", [b"", b"true", b"{", b"\xff", b'{"facts": {}, "files": {}}', b"[]"])
 def test_findings_that_cannot_be_read_count_as_none(
-    hub: TestHub, new_process: Callable[[], None], compared: list[str], isolated_env: Path, content: bytes
+    hub: TestHub, new_process: Callable[[], None], read: Callable[[], list[str]], isolated_env: Path, content: bytes
 ) -> None:
     hub.make_repo("acme/relu", digest=True)
     install_kernel("acme/relu", version=1)
     [findings] = isolated_env.rglob("*.checked")
     findings.write_bytes(content)
-    compared.clear()
+    read()
     new_process()
     install_kernel("acme/relu", version=1)
-    assert "digest" in compared
+    assert read() == FILES
     assert findings.read_bytes() != content
 
 
 def test_a_cache_that_cannot_be_written_is_checked_each_time_and_serves(
-    hub: TestHub, new_process: Callable[[], None], compared: list[str], isolated_env: Path
+    hub: TestHub, new_process: Callable[[], None], read: Callable[[], list[str]], isolated_env: Path
 ) -> None:
     hub.make_repo("acme/relu", digest=True)
     install_kernel("acme/relu", version=1)
@@ -232,23 +236,24 @@ def test_a_cache_that_cannot_be_written_is_checked_each_time_and_serves(
     shutil.rmtree(isolated_env / ".locks")
     (isolated_env / ".locks").write_text("no folder: no lock can be taken")
     for _ in range(2):
-        compared.clear()
+        read()
         new_process()
-        get_kernel("acme/relu", version=1)
-        assert "digest" in compared
+        assert install_kernel("acme/relu", version=1)
+        assert read() == FILES
 
 
 def test_a_folder_in_the_place_of_a_hub_is_checked_once_too(
-    isolated_env: Path, monkeypatch: pytest.MonkeyPatch, compared: list[str], tmp_path: Path
+    isolated_env: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[], list[str]], tmp_path: Path
 ) -> None:
     from hub import make_repo
 
     folder = make_repo(tmp_path / "mirror", "acme/relu", digest=True)
     monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "mirror"))
     monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", "acme")
+    read()
     install_kernel("acme/relu", version=1)
     install_kernel("acme/relu", version=1)
-    assert compared == ["digest"]
+    assert read() == FILES
     change(folder / "build" / "torch-cpu" / "layers.py")
     for _ in range(2):
         with pytest.raises(DigestMismatch, match=r"changed: 'layers\.py'"):

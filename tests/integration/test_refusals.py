@@ -28,6 +28,7 @@ from kernels.errors import (
 from kernels.models.lockfile import LOCK_FILE
 from kernels.models.requirement import Requirement
 from kernels.operations.open_sources import open_sources
+from kernels.trust.content import BuildContent
 
 GONE = "1" * 40
 PAGE = b"<!doctype html><html><body>Welcome to nginx!</body></html>"
@@ -301,7 +302,7 @@ def test_a_mirror_is_not_asked_for_files_that_another_process_has_repaired(
             blob.write_bytes(content)
         os._exit(0)
     os.read(reader, 1)
-    source.repair(snapshot, "torch-cpu")
+    source.repair(snapshot, "torch-cpu", BuildContent(folder))
     os.waitpid(process, 0)
     assert server.requests == []
 

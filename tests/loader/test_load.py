@@ -23,10 +23,9 @@ import pytest
 from held_locks import fork_while_held
 from logged import logged, warned
 
-from kernels.errors import DependencyOutsideLoad, InvalidRepository, KernelImportError, NoModule, RequestError
+from kernels.errors import DependencyOutsideLoad, KernelImportError, NoModule, RequestError
 from kernels.loader.load import (
     LoadedKernel,
-    check_contained,
     get_kernel_dep,
     get_loaded_kernels,
     kernel_attribute,
@@ -35,8 +34,6 @@ from kernels.loader.load import (
 )
 from kernels.models.metadata import BackendInfo, KernelName, Metadata
 from kernels.models.requirement import RepoInfo
-
-needs_links = pytest.mark.skipif(os.name == "nt", reason="symbolic links need a privilege on Windows")
 
 # The modules of a process are shared by its tests, so each kernel gets an id that no other test has.
 _numbers = itertools.count()
@@ -714,58 +711,6 @@ def test_bytecode_without_its_source_is_not_a_module(tmp_path: Path, kernel_id: 
     (folder / "hidden.py").unlink()
     with pytest.raises(ImportError, match="cannot import name 'hidden'"):
         load_variant(folder, metadata(kernel_id))
-
-
-# Links
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository's folder as huggingface_hub's cache lays it out, its variant of one linked file."""
-    folder = tmp_path / "kernels--org--name"
-    (folder / "blobs").mkdir(parents=True)
-    (folder / "blobs" / "0a").write_text("value = 1")
-    variant = folder / "snapshots" / "abc" / "build" / "torch-cpu"
-    variant.mkdir(parents=True)
-    (variant / "__init__.py").symlink_to(Path("../../../../blobs/0a"))
-    return folder
-
-
-@needs_links
-def test_links_into_the_repositorys_own_blobs_are_followed(repository: Path, kernel_id: str) -> None:
-    variant = repository / "snapshots" / "abc" / "build" / "torch-cpu"
-    assert load_variant(variant, metadata(kernel_id), root=repository).value == 1
-
-
-@needs_links
-@pytest.mark.parametrize(
-    "target", ["../../../../../outside", "/", "../../../../../kernels--org--name-2", "loop/../../../../../../.."]
-)
-@pytest.mark.parametrize("where", ["data.bin", "inner/deep/data.bin"])
-def test_a_link_out_of_the_repositorys_folder_is_refused(
-    repository: Path, tmp_path: Path, kernel_id: str, target: str, where: str
-) -> None:
-    (tmp_path / "outside").touch()
-    (tmp_path / "kernels--org--name-2").mkdir()
-    variant = repository / "snapshots" / "abc" / "build" / "torch-cpu"
-    link = variant / where
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(("../../" if "/" in where and not target.startswith("/") else "") + target)
-    with pytest.raises(InvalidRepository, match="outside of"):
-        load_variant(variant, metadata(kernel_id), root=repository)
-    assert kernel_id not in sys.modules
-
-
-@needs_links
-def test_a_variant_that_is_itself_a_link_out_is_refused_and_a_local_path_is_the_users_own(
-    repository: Path, tmp_path: Path, kernel_id: str
-) -> None:
-    elsewhere = write(tmp_path / "elsewhere", init="value = 2")
-    link = repository / "snapshots" / "abc" / "build" / "torch-cuda"
-    link.symlink_to(elsewhere)
-    with pytest.raises(InvalidRepository, match="torch-cuda leads to"):
-        check_contained(link, repository)
-    assert load_variant(link, metadata(kernel_id)).value == 2
 
 
 # Native code

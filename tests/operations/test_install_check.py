@@ -5,28 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hub import TestHub, make_repo
 from msgspec.structs import replace
+from opened_files import opened_below
 
-import kernels.operations.install_check
-import kernels.resolver.content_hash
-import kernels.trust.digest
-from kernels.errors import DigestMismatch
+from kernels.errors import DigestMismatch, InvalidRepository
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
-from kernels.operations.install_check import CheckRecord, ExpectedContent, check_build, file_identities
+from kernels.operations.install_check import CheckRecord, ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.content_hash import build_hash, folder_hash, listed_hash
+from kernels.resolver.content_hash import listed_hash
 from kernels.sources.base import Source
-from kernels.support.hashing import feed_file
 from kernels.support.record_file import read_record
+from kernels.trust.content import BuildContent
 
 VARIANT = "torch-cpu"
+FILES = ["__init__.py", "layers.py", "metadata.json"]
+
+needs_links = pytest.mark.skipif(os.name == "nt", reason="symbolic links need a privilege on Windows")
 
 
 @pytest.fixture
@@ -43,49 +43,48 @@ def installed(hub: TestHub, new_process: Callable[[], None]) -> Callable[[], tup
     return fetch
 
 
-@pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kind of each content hash that is made."""
-    kinds: list[str] = []
-
-    def made(folder: Path, snapshot: Snapshot, variant: str, kind: str) -> ContentHash:
-        kinds.append(kind)
-        return build_hash(folder, snapshot, variant, kind)
-
-    monkeypatch.setattr(kernels.resolver.content_hash, "build_hash", made)
-    return kinds
+def read_by_check(installed: Callable[[], tuple[Source, Snapshot, Path]], expected: ExpectedContent) -> list[str]:
+    """The files that a check in a new process reads, each time it does."""
+    source, snapshot, folder = installed()
+    with opened_below(folder) as opened:
+        check_build(source, snapshot, VARIANT, folder, expected)
+    return sorted(opened)
 
 
 @pytest.mark.parametrize("kind", [SHA256SUM, GIT_LFS_CONCAT])
-def test_what_a_lock_pins_is_checked_once(
-    installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str], kind: str
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_build_is_read_once_for_its_listing_its_digest_and_a_lock(
+    installed: Callable[[], tuple[Source, Snapshot, Path]], hub: TestHub, kind: str, fresh: bool
 ) -> None:
     source, snapshot, folder = installed()
-    expected = ExpectedContent(pinned=listed_hash(source, snapshot, VARIANT, kind), lock="kernels.lock")
-    for _ in range(3):
-        source, snapshot, folder = installed()
-        check_build(source, snapshot, VARIANT, folder, expected)
-    assert hashed == [kind]
+    digest = Metadata.read_from_file(folder / "metadata.json").digest
+    expected = ExpectedContent(digest, listed_hash(source, snapshot, VARIANT, kind), lock="kernels.lock")
+    if fresh:
+        with opened_below(folder) as opened:
+            check_build(source, snapshot, VARIANT, folder, expected)
+        assert sorted(opened) == FILES
+    else:
+        assert read_by_check(installed, expected) == FILES
+    assert read_by_check(installed, expected) == []
 
 
 def test_a_pin_that_is_new_is_checked_and_the_others_still_hold(
-    installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str]
+    installed: Callable[[], tuple[Source, Snapshot, Path]],
 ) -> None:
     source, snapshot, folder = installed()
     check_build(source, snapshot, VARIANT, folder, ExpectedContent())
+    reads = []
     for kind in (SHA256SUM, GIT_LFS_CONCAT, SHA256SUM, GIT_LFS_CONCAT):
-        source, snapshot, folder = installed()
-        check_build(
-            source, snapshot, VARIANT, folder, ExpectedContent(pinned=folder_hash(folder, kind), lock="kernels.lock")
-        )
-    assert hashed == [SHA256SUM, GIT_LFS_CONCAT]
+        pinned = BuildContent(folder).pinned_hash(kind)
+        reads.append(read_by_check(installed, ExpectedContent(pinned=pinned, lock="kernels.lock")))
+    assert reads == [FILES, FILES, [], []]
 
 
 def test_content_that_is_not_what_is_pinned_is_refused_each_time_and_both_are_named(
     installed: Callable[[], tuple[Source, Snapshot, Path]],
 ) -> None:
     source, snapshot, folder = installed()
-    found = folder_hash(folder)
+    found = BuildContent(folder).pinned_hash(SHA256SUM)
     pinned = ContentHash(SHA256SUM, f"sha256-{'0' * 64}")
     for _ in range(2):
         source, snapshot, folder = installed()
@@ -96,21 +95,21 @@ def test_content_that_is_not_what_is_pinned_is_refused_each_time_and_both_are_na
 
 
 def test_a_pin_is_checked_again_when_a_file_changed_and_what_was_changed_is_fetched_first(
-    installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str]
+    installed: Callable[[], tuple[Source, Snapshot, Path]],
 ) -> None:
     source, snapshot, folder = installed()
-    expected = ExpectedContent(pinned=folder_hash(folder), lock="kernels.lock")
+    expected = ExpectedContent(pinned=BuildContent(folder).pinned_hash(SHA256SUM), lock="kernels.lock")
     check_build(source, snapshot, VARIANT, folder, expected)
     blob = (folder / "layers.py").resolve()
-    blob.write_bytes(b"#" + blob.read_bytes()[1:])
+    whole = blob.read_bytes()
+    blob.write_bytes(b"#" + whole[1:])
     os.utime(blob, ns=(1, 1))
-    source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, expected)
-    assert hashed == [SHA256SUM] * 2
+    assert set(read_by_check(installed, expected)) == set(FILES)
+    assert (folder / "layers.py").read_bytes() == whole
 
 
 def test_when_nothing_else_is_checked_a_pin_is_checked_once(
-    installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str], monkeypatch: pytest.MonkeyPatch
+    installed: Callable[[], tuple[Source, Snapshot, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELS_VERIFY", "off")
     for _ in range(2):  # what was refused once is not loaded the next time
@@ -118,18 +117,15 @@ def test_when_nothing_else_is_checked_a_pin_is_checked_once(
         wrong = ExpectedContent(pinned=ContentHash(SHA256SUM, "sha256-x"), lock="kernels.lock")
         with pytest.raises(DigestMismatch, match=r"is not what kernels\.lock pins"):
             check_build(source, snapshot, VARIANT, folder, wrong)
-    right = ExpectedContent(pinned=folder_hash(folder), lock="kernels.lock")
-    hashed.clear()
+    right = ExpectedContent(pinned=BuildContent(folder).pinned_hash(SHA256SUM), lock="kernels.lock")
+    reads = []
     for _ in range(2):
-        source, snapshot, folder = installed()
-        check_build(source, snapshot, VARIANT, folder, right)
+        reads.append(read_by_check(installed, right))
         change = (folder / "layers.py").resolve()
         change.write_bytes(b"#" + change.read_bytes()[1:])
-    assert hashed == [SHA256SUM]
+    assert reads == [FILES, []]
     monkeypatch.setenv("KERNELS_VERIFY", "install")
-    source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, right)
-    assert hashed == [SHA256SUM] * 2
+    assert set(read_by_check(installed, right)) == set(FILES)
     assert not (folder / "layers.py").read_bytes().startswith(b"#")
 
 
@@ -138,11 +134,17 @@ def test_with_off_another_pin_of_files_that_changed_meanwhile_says_nothing_about
 ) -> None:
     monkeypatch.setenv("KERNELS_VERIFY", "off")
     source, snapshot, folder = installed()
-    first = ExpectedContent(pinned=folder_hash(folder, GIT_LFS_CONCAT), lock="kernels.lock")
+    first = ExpectedContent(pinned=BuildContent(folder).pinned_hash(GIT_LFS_CONCAT), lock="kernels.lock")
     check_build(source, snapshot, VARIANT, folder, first)
     (folder / "more.py").write_text("")
     source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, ExpectedContent(pinned=folder_hash(folder), lock="kernels.lock"))
+    check_build(
+        source,
+        snapshot,
+        VARIANT,
+        folder,
+        ExpectedContent(pinned=BuildContent(folder).pinned_hash(SHA256SUM), lock="kernels.lock"),
+    )
     path = source.check_record(snapshot, VARIANT)
     assert path is not None
     record = read_record(path, CheckRecord)
@@ -158,7 +160,7 @@ def test_a_folder_of_repositories_is_held_against_the_pin_too(
     source = open_sources().of("acme/relu")
     snapshot = source.snapshot(Requirement("acme/relu", version=1), "v1")
     folder = source.fetch(snapshot, VARIANT)
-    expected = ExpectedContent(pinned=folder_hash(folder), lock="kernels.lock")
+    expected = ExpectedContent(pinned=BuildContent(folder).pinned_hash(SHA256SUM), lock="kernels.lock")
     check_build(source, snapshot, VARIANT, folder, expected)
     (folder / "more.py").write_text("")
     with pytest.raises(DigestMismatch, match=r"not what kernels\.lock pins"):
@@ -187,11 +189,10 @@ def test_a_file_that_changes_while_it_is_checked_is_not_remembered_as_checked(
     whole = blob.read_bytes()
     compare = type(source).repair
 
-    def repair(source: Source, snapshot: Snapshot, variant: str) -> Any:
-        same = compare(source, snapshot, variant)
+    def repair(source: Source, snapshot: Snapshot, variant: str, content: BuildContent) -> None:
+        compare(source, snapshot, variant, content)
         blob.write_bytes(b"#" + whole[1:])
         os.utime(blob, ns=(1, 1))
-        return same
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(type(source), "repair", repair)
@@ -227,41 +228,52 @@ def test_identities_leave_out_bytecode_follow_links_and_survive_what_cannot_be_l
     (folder / "sub").mkdir()
     (folder / "sub" / "link.py").symlink_to(tmp_path / "target")
     (folder / "gone.py").symlink_to(tmp_path / "nowhere")
-    found = file_identities(folder)
     facts = (tmp_path / "target").stat()
-    assert found == {
+    assert BuildContent(folder).identities() == {
         "sub/link.py": (3, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino),
         "gone.py": (0, 0, 0, 0),
     }
-    assert file_identities(tmp_path / "none") == {}
 
 
-def test_a_file_that_was_compared_with_its_sha256_is_not_read_again_for_the_digest(
-    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_was_changed_is_named_offline(
+    installed: Callable[[], tuple[Source, Snapshot, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.make_repo("acme/relu", digest=True, variants={VARIANT: {"_relu.abi3.so": b"x" * 2**18}})
-    read: list[str] = []
-
-    def feed(path: os.PathLike[str] | str, start: Any) -> Any:
-        read.append(os.path.basename(path))
-        return feed_file(path, start)
-
-    monkeypatch.setattr(kernels.trust.digest, "feed_file", feed)
-    monkeypatch.setenv("KERNELS_VERIFY", "load")
-    counts = []
-    for _ in range(2):
-        new_process()
-        source = open_sources().of("acme/relu")
-        snapshot = source.snapshot(Requirement("acme/relu", version=1), hub.commit("acme/relu"))
-        folder = source.fetch(snapshot, VARIANT)
-        digest = Metadata.read_from_file(folder / "metadata.json").digest
-        read.clear()
-        check_build(source, snapshot, VARIANT, folder, ExpectedContent(digest))
-        counts.append(read.count("_relu.abi3.so"))
-    assert counts == [1, 1]
-    library = (folder / "_relu.abi3.so").resolve()
-    library.write_bytes(b"y" * 2**18)
+    source, snapshot, folder = installed()
+    layers = (folder / "layers.py").resolve()
+    layers.write_bytes(b"#" + layers.read_bytes()[1:])
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    new_process()
-    with pytest.raises(DigestMismatch, match=r"_relu\.abi3\.so"):
-        check_build(open_sources().of("acme/relu"), snapshot, VARIANT, folder, ExpectedContent(digest))
+    source, *_ = installed()
+    with pytest.raises(DigestMismatch, match=r"layers\.py"):
+        check_build(source, snapshot, VARIANT, folder, ExpectedContent())
+
+
+@needs_links
+@pytest.mark.parametrize("where", ["data.bin", "inner/deep/data.bin", "inner", "__pycache__"])
+@pytest.mark.parametrize("target", ["/", "../../../../../../outside", "loop/../../../../../../../.."])
+@pytest.mark.parametrize("verify", ["install", "off"])
+def test_a_link_out_of_the_cache_is_refused_whatever_else_is_checked(
+    installed: Callable[[], tuple[Source, Snapshot, Path]],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    target: str,
+    verify: str,
+) -> None:
+    monkeypatch.setenv("KERNELS_VERIFY", verify)
+    source, snapshot, folder = installed()
+    check_build(source, snapshot, VARIANT, folder, ExpectedContent())
+    (folder / where).parent.mkdir(parents=True, exist_ok=True)
+    (folder / where).symlink_to("../" * where.count("/") * (target != "/") + target)
+    source, *_ = installed()
+    with pytest.raises(InvalidRepository, match=f"{where} leads to .*, outside of"):
+        check_build(source, snapshot, VARIANT, folder, ExpectedContent())
+
+
+@needs_links
+def test_a_build_that_is_itself_a_link_out_is_refused(
+    installed: Callable[[], tuple[Source, Snapshot, Path]], tmp_path: Path
+) -> None:
+    source, snapshot, folder = installed()
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidRepository, match="torch-cpu leads to"):
+        check_build(source, snapshot, VARIANT, folder, ExpectedContent())

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from hub import TestHub, make_repo
 
-from kernels.errors import InvalidRepository, RequestError
+from kernels.errors import InvalidRepository, RequestError, StoreError
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.content_hash import folder_hash, listed_hash
+from kernels.resolver.content_hash import listed_hash
 from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource
+from kernels.trust.content import BuildContent
 
 LARGE = b"\x7fELF" + bytes(range(256)) * 64
 FILES = {"_relu.abi3.so": LARGE, "b/c.py": "x = 1\n", "b.py": "x = 2\n", "ü.txt": "three\n"}
@@ -40,8 +41,9 @@ def test_what_is_listed_is_what_is_on_disk(hub: TestHub, kind: str, digest: bool
     folder = source.fetch(snapshot, "torch-cpu")
     (folder / "__pycache__").mkdir()
     (folder / "__pycache__" / "b.cpython-311.pyc").write_bytes(b"bytecode")
-    assert folder_hash(folder, kind) == listed
-    assert folder_hash(shutil.copytree(folder, folder.parents[5] / "copy"), kind, large={"_relu.abi3.so"}) == listed
+    assert BuildContent(folder).pinned_hash(kind) == listed
+    copy = shutil.copytree(folder, folder.parents[5] / "torch-cpu")
+    assert BuildContent(copy).pinned_hash(kind, snapshot.builds["torch-cpu"]) == listed
 
 
 def test_it_is_the_hash_of_what_the_command_of_the_documentation_prints(hub: TestHub) -> None:
@@ -55,7 +57,9 @@ def test_it_is_the_hash_of_what_the_command_of_the_documentation_prints(hub: Tes
     printed = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True)
     if printed.returncode != 0:
         pytest.skip(f"no sha256sum here: {printed.stderr.strip()}")
-    assert folder_hash(folder) == ContentHash("sha256sum", f"sha256-{printed.stdout.split()[0]}")
+    assert BuildContent(folder).pinned_hash(SHA256SUM) == ContentHash(
+        "sha256sum", f"sha256-{printed.stdout.split()[0]}"
+    )
 
 
 def test_the_older_kind_is_made_of_paths_and_raw_ids(hub: TestHub) -> None:
@@ -87,7 +91,7 @@ def test_a_folder_of_repositories_is_hashed_where_it_lies(tmp_path: Path) -> Non
     folder = make_repo(tmp_path, variants={"torch-cpu": FILES}) / "build" / "torch-cpu"
     source = FolderSource(tmp_path)
     snapshot = source.snapshot(RELU, "v1")
-    assert listed_hash(source, snapshot, "torch-cpu") == folder_hash(folder)
+    assert listed_hash(source, snapshot, "torch-cpu") == BuildContent(folder).pinned_hash(SHA256SUM)
     with pytest.raises(RequestError, match="lists no git blob id"):
         listed_hash(source, snapshot, "torch-cpu", GIT_LFS_CONCAT)
 
@@ -95,7 +99,7 @@ def test_a_folder_of_repositories_is_hashed_where_it_lies(tmp_path: Path) -> Non
 @pytest.mark.parametrize("change", ["content", "more", "less", "renamed", "metadata"])
 def test_every_change_of_a_build_changes_its_hash(tmp_path: Path, change: str) -> None:
     folder = make_repo(tmp_path, variants={"torch-cpu": FILES}) / "build" / "torch-cpu"
-    before = folder_hash(folder)
+    before = BuildContent(folder).pinned_hash(SHA256SUM)
     if change == "content":
         (folder / "b.py").write_text("x = 3\n")
     elif change == "more":
@@ -106,32 +110,36 @@ def test_every_change_of_a_build_changes_its_hash(tmp_path: Path, change: str) -
         (folder / "b.py").rename(folder / "c.py")
     else:
         (folder / "metadata.json").write_bytes((folder / "metadata.json").read_bytes() + b" ")
-    assert folder_hash(folder) != before
+    assert BuildContent(folder).pinned_hash(SHA256SUM) != before
 
 
 def test_a_digest_that_is_wrong_is_found_when_the_build_is_here(hub: TestHub) -> None:
     wrong = {"algorithm": "sha256", "files": {"b.py": "A" * 43 + "="}}
     hub.make_repo(variants={"torch-cpu": FILES}, metadata={"digest": wrong})
     source, snapshot = released(hub)
-    assert listed_hash(source, snapshot, "torch-cpu") != folder_hash(source.fetch(snapshot, "torch-cpu"))
+    assert listed_hash(source, snapshot, "torch-cpu") != BuildContent(source.fetch(snapshot, "torch-cpu")).pinned_hash(
+        SHA256SUM
+    )
 
 
 def test_a_digest_that_says_nothing_usable_is_passed_over(hub: TestHub) -> None:
     odd = {"algorithm": "sha256", "files": {"b.py": "not base64", "b/c.py": "AAAA", "metadata.json": "A" * 43 + "="}}
     hub.make_repo(variants={"torch-cpu": FILES}, metadata={"digest": odd})
     source, snapshot = released(hub)
-    assert listed_hash(source, snapshot, "torch-cpu") == folder_hash(source.fetch(snapshot, "torch-cpu"))
+    assert listed_hash(source, snapshot, "torch-cpu") == BuildContent(source.fetch(snapshot, "torch-cpu")).pinned_hash(
+        SHA256SUM
+    )
 
 
 def test_what_no_build_holds_is_refused(tmp_path: Path) -> None:
     (tmp_path / "two\nlines.py").write_text("")
     with pytest.raises(InvalidRepository, match="no line break"):
-        folder_hash(tmp_path)
-    with pytest.raises(RequestError, match="expected the directory of a variant"):
-        folder_hash(tmp_path / "absent")
+        BuildContent(tmp_path).pinned_hash(SHA256SUM)
+    with pytest.raises(StoreError, match="No such file"):
+        BuildContent(tmp_path / "absent").pinned_hash(SHA256SUM)
 
 
 def test_plain_files_do_not_say_whether_they_are_large(tmp_path: Path) -> None:
     (tmp_path / "__init__.py").write_text("")
     with pytest.raises(RequestError, match="which a plain file does not show"):
-        folder_hash(tmp_path, GIT_LFS_CONCAT)
+        BuildContent(tmp_path).pinned_hash(GIT_LFS_CONCAT)

@@ -139,7 +139,7 @@ def _kernels(*arguments: str, folder: Path | None = None, **environment: str) ->
 PIPES: dict[str, tuple[str, str]] = {
     "metadata": ("build/torch-cpu/metadata.json", "Metadata.read_from_file(path)"),
     "a local kernel's metadata": ("build/torch-cpu/metadata.json", "get_local_kernel(root)"),
-    "a local kernel's file": ("build/torch-cpu/layers.py", "variant_digest(path.parent)"),
+    "a local kernel's file": ("build/torch-cpu/layers.py", 'BuildContent(path.parent).digest("sha256")'),
     "a file that is hashed": ("file", "sha256_file(path)"),
     "a lock": ("kernels.lock", "Lock.read(path)"),
     "a lock in force": ("kernels.lock", "read_lock(path)"),
@@ -207,7 +207,7 @@ from kernels.sources.folder_record import read_folder_record
 from kernels.support.files import NotRegularFile
 from kernels.support.yaml import read_yaml
 from kernels.operations.verify_report import report_on_folder
-from kernels.trust.digest import sha256_file, variant_digest
+from kernels.trust.content import BuildContent, sha256_file
 
 def _checked(path):
     return CheckedVariant(path.parent, VariantFiles({}))

@@ -241,7 +241,8 @@ def loaded_in_a_new_process(hub: TestHub) -> Callable[[], str]:
 def test_a_planted_mark_that_content_was_compared_is_not_believed(
     hub: TestHub, isolated_env: Path, loaded_in_a_new_process: Callable[[], str]
 ) -> None:
-    from kernels.operations.install_check import CheckRecord, file_identities
+    from kernels.operations.install_check import CheckRecord
+    from kernels.trust.content import BuildContent
 
     hub.make_repo("acme/relu")
     folder = install_kernel("acme/relu", version=1)
@@ -249,12 +250,12 @@ def test_a_planted_mark_that_content_was_compared_is_not_believed(
     init.write_bytes(init.read_bytes().replace(b'"""Kernel', b'"""Evil  '))
     [path] = isolated_env.rglob("*.checked")
     mark = json.loads(path.read_text())
-    mark["files"] = file_identities(folder)
+    mark["files"] = BuildContent(folder).identities()
     planted(path, json.dumps(mark))
     assert "Evil" not in loaded_in_a_new_process()
     # The same content in the victim's own record would have been believed: this is what the attack is about.
     init.write_bytes(init.read_bytes().replace(b'"""Kernel', b'"""Evil  '))
-    write_record(path, CheckRecord(mark["form"], mark["facts"], file_identities(folder)))
+    write_record(path, CheckRecord(mark["facts"], BuildContent(folder).identities()))
     assert "Evil" in loaded_in_a_new_process()
 
 

@@ -21,7 +21,7 @@ from writable_hub import TOKEN, WritableHub
 from kernels.cli import app
 from kernels.models.lockfile import Lock, Pin, hashes_path
 from kernels.models.requirement import Requirement
-from kernels.resolver.content_hash import folder_hash
+from kernels.trust.content import BuildContent
 
 CPU, UNIVERSAL, CUDA = "torch-cpu", "torch-universal", "torch-cuda"
 
@@ -227,7 +227,7 @@ def test_offline_nothing_here_is_an_error(relu: Path, allowed: Any) -> None:
 def locked(relu: Path, hub: TestHub, tmp_path: Path) -> Path:
     """A lock of `acme/relu`, with its content pinned when it had no build but those for the processor."""
     commit = hub.commit()
-    hashes = {CPU: folder_hash(relu / "build" / CPU), UNIVERSAL: folder_hash(relu / "build" / UNIVERSAL)}
+    hashes = {name: BuildContent(relu / "build" / name).pinned_hash("sha256sum") for name in (CPU, UNIVERSAL)}
     lock = Lock((Pin(Requirement("acme/relu", version=1), commit),), {("acme/relu", commit): hashes})
     path = tmp_path / "kernels.lock"
     path.write_bytes(lock.to_bytes())

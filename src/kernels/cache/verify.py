@@ -14,7 +14,7 @@ from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot, is_bytecode
 from kernels.support.files import is_real_folder
 from kernels.support.lock import exclusively
-from kernels.trust.digest import changed_files, verify_digest
+from kernels.trust.content import BuildContent, changed_files
 
 __all__ = ["VerifiedCommit", "verify_contents"]
 
@@ -129,6 +129,6 @@ def _wrong_digests(commit: CachedCommit, files: tuple[RepoFile, ...]) -> Iterato
                 digest = Metadata.read_from_file(root / build.variant / METADATA_FILE).digest
                 if digest is not None:
                     try:
-                        verify_digest(root / build.variant, digest)
+                        BuildContent(root / build.variant).check_digest(digest)
                     except DigestMismatch as error:
                         yield f"{build.variant}: {error}"

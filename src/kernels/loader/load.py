@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from kernels.errors import DependencyOutsideLoad, InvalidRepository, NoModule
+from kernels.errors import DependencyOutsideLoad, NoModule
 from kernels.loader.import_system import all_or_nothing, install_finder
 from kernels.loader.registry import (
     KernelPackage,
@@ -27,12 +27,10 @@ from kernels.loader.registry import (
 )
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import RepoInfo, check_repo_id
-from kernels.support.files import real_path
 from kernels.support.formatting import did_you_mean
 
 __all__ = [
     "LoadedKernel",
-    "check_contained",
     "get_kernel_dep",
     "get_loaded_kernels",
     "is_loaded",
@@ -50,7 +48,6 @@ def load_variant(
     repo_info: RepoInfo | None = None,
     commit: str | None = None,
     stages: Mapping[str, Callable[..., object]] = MappingProxyType({}),
-    root: os.PathLike[str] | str | None = None,
     files: Collection[str] | None = None,
 ) -> ModuleType:
     """Import a variant as a module, once.
@@ -64,8 +61,6 @@ def load_variant(
         commit: The commit, for messages, where `repo_info` names a branch; None for a local path.
         stages: A backend's functions around the import: `before_import(path, metadata)` and
             `after_import(module, path, metadata)`, both optional.
-        root: The folder that no symbolic link in the variant may leave: the repository's folder in the cache. None for
-            a local path.
         files: The variant's listed files, POSIX paths relative to it: no other file is imported by name. None for a
             local path, where all files are.
 
@@ -78,7 +73,6 @@ def load_variant(
             its code calls `sys.exit`. Nothing of it stays loaded.
         NoModule: The variant has no module (a `FileNotFoundError`).
         Exception: Whatever the kernel's own code raises, with a note that names the kernel. Nothing of it stays loaded.
-        InvalidRepository: A symbolic link leaves `root`.
 
     Example:
         >>> import tempfile
@@ -94,8 +88,6 @@ def load_variant(
         return loaded.module
     listed = None if files is None else frozenset(files)
     init = _init_file(folder, metadata, listed)
-    if root is not None:
-        check_contained(folder, root)
     install_finder()
     package = enter(
         KernelPackage(metadata.id, folder, init, metadata, deps, repo_info, stages, listed, commit, key=key)
@@ -242,42 +234,6 @@ def kernel_attribute(kernel: ModuleType, name: str, *, of: Any = None) -> Any | 
         return getattr(owner, name, None)
     with all_or_nothing(package):  # a `__getattr__` may import more of the kernel
         return getattr(owner, name, None)
-
-
-def check_contained(path: os.PathLike[str] | str, root: os.PathLike[str] | str) -> None:
-    """Check that no symbolic link in a folder leads out of its root.
-
-    Args:
-        path: The folder, whose links are checked at any depth.
-        root: The folder that holds it.
-
-    Raises:
-        InvalidRepository: A link, or the folder itself, leads out of `root`.
-
-    Example:
-        >>> import tempfile
-        >>> check_contained(tempfile.mkdtemp(), tempfile.gettempdir())
-    """
-    inside = os.path.join(os.path.realpath(root), "")
-    resolved: dict[str, str] = {}
-
-    def check(link: str) -> None:
-        target = real_path(link, resolved)
-        if not os.path.join(target, "").startswith(inside):
-            raise InvalidRepository(
-                f"{link} leads to {target}, outside of {os.fspath(root)}. Delete the repository's folder from the "
-                "cache and download it again; if it comes back, do not use the repository."
-            )
-
-    check(os.fspath(path))
-    pending = [os.fspath(path)]
-    while pending:
-        with os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    check(entry.path)
-                elif entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
 
 
 def _init_file(folder: Path, metadata: Metadata, files: frozenset[str] | None) -> Path:

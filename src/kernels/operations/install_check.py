@@ -18,19 +18,17 @@ import msgspec
 
 from kernels.errors import DigestMismatch
 from kernels.models.metadata import Digest
-from kernels.models.snapshot import BUILD_FOLDER, Snapshot, is_bytecode
+from kernels.models.snapshot import Snapshot
 from kernels.sources.base import Source
 from kernels.support.record_file import MAX_LISTING_BYTES, StoredRecord, read_record, write_record
+from kernels.trust.content import BuildContent, FileIdentity
 
 if TYPE_CHECKING:
     from kernels.models.lockfile import ContentHash
 else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
     ContentHash = Any
 
-__all__ = ["CheckRecord", "ExpectedContent", "check_build", "file_identities"]
-
-#: The form of a record; one of another form is not used.
-_FORM = 2
+__all__ = ["CheckRecord", "ExpectedContent", "check_build"]
 
 #: The time of a record says when a build was last used, to the hour: more often would cost a write at each load.
 _USED_SECONDS = 3600.0
@@ -51,6 +49,14 @@ class ExpectedContent(msgspec.Struct, frozen=True):
     lock: str = ""
     signed: bool = False
 
+    @property
+    def algorithms(self) -> list[str]:
+        """The hashes of each file that are needed, beside those that a source lists."""
+        found = [] if self.digest is None else [self.digest.algorithm]
+        if self.pinned is not None:
+            found.append("sha256" if self.pinned.kind == "sha256sum" else "git-sha1")
+        return found
+
     def facts(self) -> dict[str, str]:
         """What to record once the files were found to be as expected."""
         facts = {}
@@ -62,22 +68,16 @@ class ExpectedContent(msgspec.Struct, frozen=True):
         return facts
 
 
-#: A file's size in bytes, the times in nanoseconds when its content and when its inode changed, and its inode.
-FileIdentity = tuple[int, int, int, int]
-
-
 class CheckRecord(StoredRecord):
     """The record of the checks of a build.
 
     Attributes:
-        form: The form of the fields below.
         facts: What was found to be true, by name.
-        files: Each file's identity by its path relative to the build, as `file_identities` gives it.
+        files: Each file's identity by its path relative to the build.
     """
 
     max_bytes: ClassVar[int] = MAX_LISTING_BYTES
 
-    form: int
     facts: dict[str, str]
     files: dict[str, FileIdentity]
 
@@ -86,7 +86,7 @@ def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, 
     """Check the files of a build on disk, unless a record says that these files were checked.
 
     With `off` nothing is checked but what a policy requires, as with `install`, and what a lock pins: once, also if the
-    files are changed later.
+    files are changed later. No link may ever leave the source's folder.
 
     Args:
         source: The source of the build. It says when to check, and downloads files that are not as listed again.
@@ -97,82 +97,35 @@ def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, 
 
     Raises:
         DigestMismatch: The files are something else.
+        InvalidRepository: A link leads out of the source's folder.
         KernelsError: A file that was changed could not be downloaded again.
     """
-    facts = expected.facts()
-    files = snapshot.builds[variant]
+    facts, files, boundary = expected.facts(), snapshot.builds[variant], source.link_boundary(snapshot)
     spared = source.verify == "off" and not expected.signed
-    if (spared and expected.pinned is None) or not (facts or any(file.blob for file in files)):
+    checked = expected.pinned is not None if spared else bool(facts) or any(file.blob for file in files)
+    if not checked and boundary is None:
         return
-    facts |= _listed(snapshot, variant)
-    path = source.check_record(snapshot, variant)
+    content = BuildContent(folder, boundary=boundary, algorithms=expected.algorithms)
     # Before the content is read: a change meanwhile changes the time as well.
-    found = file_identities(folder)
+    found = content.identities()
+    if not checked:
+        return
+    facts["listed"] = hashlib.sha256(msgspec.json.encode(files)).hexdigest()
+    path = source.check_record(snapshot, variant)
     known = None if path is None else read_record(path, CheckRecord)
-    if known is not None and (known.form != _FORM or (known.files != found and not spared)):
-        known = None
-    if known is not None and source.verify != "load" and facts.items() <= known.facts.items():
+    unchanged = known is not None and known.files == found
+    if known is not None and (unchanged or spared) and source.verify != "load" and facts.items() <= known.facts.items():
         _touch(path)
         return
-    if known is not None and known.files != found:
-        known = None
-    same = source.repair(snapshot, variant)
+    source.repair(snapshot, variant, content)
     if expected.digest is not None:
-        from kernels.trust.digest import verify_digest
-
-        # What was compared with a SHA-256 of the listing just now has that SHA-256.
-        prefix = f"{BUILD_FOLDER}/{variant}/"
-        hashed = {file.path.removeprefix(prefix): file.sha256 for file in same if file.sha256}
-        verify_digest(folder, expected.digest, known=hashed)
+        content.check_digest(expected.digest)
     if expected.pinned is not None:
-        _check_pin(snapshot, variant, folder, expected.pinned, expected.lock)
+        _check_pin(snapshot, variant, content, expected.pinned, expected.lock)
     # A file that was changed meanwhile, or downloaded again, is another file: the next load checks that one.
-    if path is not None and file_identities(folder) == found:
+    if path is not None and BuildContent(folder).identities() == found:
         # What another lock pins is still true of the same files.
-        write_record(path, CheckRecord(_FORM, {**(known.facts if known is not None else {}), **facts}, found))
-
-
-def _listed(snapshot: Snapshot, variant: str) -> dict[str, str]:
-    return {"listed": hashlib.sha256(msgspec.json.encode(snapshot.builds[variant])).hexdigest()}
-
-
-def file_identities(folder: Path) -> dict[str, FileIdentity]:
-    """Each file's size, times and inode, by its path relative to a build's folder.
-
-    Links are followed, bytecode is left out. A file that cannot be read has zeros.
-
-    Args:
-        folder: The folder.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp())
-        >>> _ = (path / "__init__.py").write_text("")
-        >>> [(name, size) for name, (size, *_) in file_identities(path).items()]
-        [('__init__.py', 0)]
-    """
-    found: dict[str, FileIdentity] = {}
-    pending = [("", os.fspath(folder))]
-    while pending:
-        prefix, current = pending.pop()
-        with suppress(OSError), os.scandir(current) as entries:
-            for entry in entries:
-                name = prefix + entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name != "__pycache__":
-                        pending.append((f"{name}/", entry.path))
-                elif not is_bytecode(entry.name):
-                    found[name.encode(errors="replace").decode()] = _identity(entry)
-    return found
-
-
-def _identity(entry: os.DirEntry[str]) -> FileIdentity:
-    try:
-        # Not `entry.stat()`, which has no inode on Windows.
-        facts = os.stat(entry.path)
-    except OSError:
-        return 0, 0, 0, 0
-    return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
+        write_record(path, CheckRecord({**(known.facts if known is not None and unchanged else {}), **facts}, found))
 
 
 def _touch(path: Path | None) -> None:
@@ -182,11 +135,10 @@ def _touch(path: Path | None) -> None:
             os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)
 
 
-def _check_pin(snapshot: Snapshot, variant: str, folder: Path, pinned: ContentHash, lock: str) -> None:
+def _check_pin(snapshot: Snapshot, variant: str, content: BuildContent, pinned: ContentHash, lock: str) -> None:
     from kernels.models.lockfile import lock_again
-    from kernels.resolver.content_hash import build_hash
 
-    found = build_hash(folder, snapshot, variant, pinned.kind)
+    found = content.pinned_hash(pinned.kind, snapshot.builds[variant] if snapshot.listed else ())
     if found != pinned:
         raise DigestMismatch(
             f"{snapshot.repo_id}: build {variant} of commit {snapshot.commit} is not what {lock} pins: expected the "

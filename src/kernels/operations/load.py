@@ -296,7 +296,6 @@ def _load(installed: Sequence[Installed]) -> Loaded:
             repo_info=None if own else RepoInfo(snapshot.repo_id, _revision(planned)),
             commit=None if own else snapshot.commit,
             stages=stages_of(backends.known(planned.backend), planned.device),
-            root=planned.source.link_boundary(snapshot),
             files=None if own else [file.path.removeprefix(prefix) for file in snapshot.builds[planned.variant]],
         )
         _log.log(

@@ -27,7 +27,6 @@ from kernels.operations.verify_report import NOT_PINNED, BuildReport, report_on_
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.advice import no_suitable_build
 from kernels.resolver.build_choice import choose_build, misfit
-from kernels.resolver.content_hash import build_hash
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
 from kernels.resolver.lock_pins import ActiveLock
@@ -38,6 +37,7 @@ from kernels.sources.folder_record import FolderRecord, read_folder_record, reco
 from kernels.support.checks import CheckResult
 from kernels.support.tasks import side_by_side
 from kernels.trust.active_policy import active_policy
+from kernels.trust.content import BuildContent
 from kernels.trust.publishers import TrustPolicy, is_refused
 from kernels.trust.signing_policy import Policy, Rule
 
@@ -237,7 +237,8 @@ def _verify_build(build: _BuildToVerify) -> BuildReport:
     try:
         folder = build.source.fetch(snapshot, name)
         if isinstance(build.source, FolderSource):
-            build.source.repair(snapshot, name)  # raises if a file is not as recorded; nothing is downloaded
+            # Raises if a file is not as recorded; nothing is downloaded.
+            build.source.repair(snapshot, name, BuildContent(folder))
     except NotInCache:
         reason = f"not in {build.source.name}, and nothing may be downloaded"
         report = _unread(name, CheckResult("digest", "skipped", reason), reason)
@@ -275,7 +276,8 @@ def _check_pin(build: _BuildToVerify, folder: Path) -> CheckResult:
     if pinned is None:
         return NOT_PINNED
     try:
-        found = build_hash(folder, build.snapshot, build.variant, pinned.kind)
+        listed = build.snapshot.builds[build.variant] if build.snapshot.listed else ()
+        found = BuildContent(folder).pinned_hash(pinned.kind, listed)
     except (KernelsError, OSError) as error:
         return CheckResult("pinned", "failed", str(error))
     if found == pinned:

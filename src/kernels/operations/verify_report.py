@@ -15,7 +15,7 @@ from kernels.resolver.read_metadata import check_signed_version
 from kernels.support.checks import CheckResult
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import plural
-from kernels.trust.digest import verify_digest
+from kernels.trust.content import BuildContent
 from kernels.trust.signing_policy import Identity, Rule
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES, too_large, verify_bundle
 
@@ -164,7 +164,7 @@ def _check_digest(folder: Path, metadata: bytes | None, remedy: str) -> CheckRes
         digest = Metadata.from_bytes(metadata).digest
         if digest is None:
             return CheckResult("digest", "missing", f"its {METADATA_FILE} has no digest")
-        verify_digest(folder, digest, remedy)
+        BuildContent(folder).check_digest(digest, remedy)
     except (KernelsError, OSError) as error:
         return CheckResult("digest", "failed", str(error))
     return CheckResult("digest", "ok", f"{digest.algorithm} of {plural(len(digest.files), 'file')}")

@@ -18,7 +18,7 @@ from kernels.server.listings import FileRow, FolderListing
 from kernels.server.snapshot import Commit, File, blob_oid, take_snapshot
 from kernels.support.files import open_regular
 from kernels.support.hashing import lfs_pointer
-from kernels.trust.digest import is_as_listed
+from kernels.trust.content import is_as_listed
 
 __all__ = ["complete_builds", "is_lfs", "is_served", "make_commit", "scan_folder"]
 

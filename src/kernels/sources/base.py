@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kernels.models.snapshot import RepoFile, Snapshot
     from kernels.settings import Verify
     from kernels.sources.speculative_fetch import SpeculativeFetch
+    from kernels.trust.content import BuildContent
     from kernels.trust.publishers import Publishers
 
 __all__ = ["Moved", "Source"]
@@ -153,11 +154,13 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def repair(self, snapshot: Snapshot, variant: str) -> Iterable[RepoFile]:
+    def repair(self, snapshot: Snapshot, variant: str, content: BuildContent) -> None:
         """Compare the content of a build's files with the listing, and download those that differ again.
 
-        Returns:
-            The files that were read now and are as listed, where the listing has a hash.
+        Args:
+            snapshot: The snapshot.
+            variant: The build.
+            content: Its files on disk.
 
         Raises:
             DigestMismatch: Files differ, and cannot be downloaded.

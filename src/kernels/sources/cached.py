@@ -36,6 +36,7 @@ from kernels.trust.publishers import Publishers
 
 if TYPE_CHECKING:
     from kernels.sources.speculative_fetch import SpeculativeFetch
+    from kernels.trust.content import BuildContent
 
 __all__ = ["CachedSource"]
 
@@ -325,11 +326,10 @@ class CachedSource(Source):
         store = self._store(snapshot.repo_id)
         return store.check_record(self._key, snapshot.commit, variant)
 
-    def repair(self, snapshot: Snapshot, variant: str) -> list[RepoFile]:
+    def repair(self, snapshot: Snapshot, variant: str, content: BuildContent) -> None:
         """Compare the content of a build's files with the listing, and download those that differ again.
 
-        Returns:
-            The files that were read now and are as listed; not those that were compared while they arrived.
+        Files that were compared while they arrived are not read.
 
         Raises:
             DigestMismatch: Files differ, and nothing may be downloaded.
@@ -337,23 +337,21 @@ class CachedSource(Source):
         """
         store = self._store(snapshot.repo_id)
         commit, files = snapshot.commit, snapshot.builds[variant]
-        root = store.snapshot(commit)
-        read = [file for file in files if (store.folder, commit, file.path) not in self._fresh]
-        from kernels.trust.digest import changed_files
-
-        altered = changed_files(root, read)
-        if altered and self.offline:
+        altered = content.changed(file for file in files if (store.folder, commit, file.path) not in self._fresh)
+        if not altered:
+            return
+        if self.offline:
             raise self._mismatch(snapshot, altered)
-        differing = {file.path for file in altered}
-        if altered:
-            with exclusively(store.lock(f"{commit}-{variant}")):
-                store.mark_fetched(commit)
-                altered, writer = changed_files(root, altered), store.writer(commit)
-                for file in altered:
-                    writer.remove(file)
-                if altered:  # else another process has done it
-                    self._download_files(store, snapshot, variant, altered)
-        return [file for file in read if file.path not in differing]
+        from kernels.trust.content import changed_files
+
+        with exclusively(store.lock(f"{commit}-{variant}")):
+            store.mark_fetched(commit)
+            altered, writer = changed_files(store.snapshot(commit), altered), store.writer(commit)
+            for file in altered:
+                writer.remove(file)
+            if altered:  # else another process has done it
+                self._download_files(store, snapshot, variant, altered)
+        content.look_again()
 
     def _fetch(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Path:
         return self.on_disk(snapshot, variant) or self._download(store, snapshot, variant)
@@ -424,7 +422,7 @@ class CachedSource(Source):
     def _mismatch(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> DigestMismatch:
         root = self._store(snapshot.repo_id).snapshot(snapshot.commit)
         advice = "Go online to download them again, or delete the repository's folder in the cache."
-        from kernels.trust.digest import content_mismatch
+        from kernels.trust.content import content_mismatch
 
         return content_mismatch(snapshot.repo_id, root, (file.path for file in files), advice)
 

@@ -18,7 +18,7 @@ from kernels.sources.folder_record import FolderRecord, FolderRecords, plain_fil
 from kernels.sources.hub_errors import of_hub
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.formatting import shell_word
-from kernels.trust.digest import changed_files, content_mismatch
+from kernels.trust.content import BuildContent, content_mismatch
 from kernels.trust.publishers import PublisherTrust
 
 __all__ = ["FolderSource", "PathSource", "files_below"]
@@ -185,24 +185,20 @@ class FolderSource(Source):
         key = hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()
         return settings.cache_dir() / ".locks" / "kernels-folders" / f"{key[:32]}.checked"
 
-    def repair(self, snapshot: Snapshot, variant: str) -> tuple[RepoFile, ...]:
+    def repair(self, snapshot: Snapshot, variant: str, content: BuildContent) -> None:
         """Compare the content of a build's files with the record; nothing can be downloaded.
-
-        Returns:
-            The files, if there is a record.
 
         Raises:
             DigestMismatch: Files differ, or are not in the record.
         """
         folder, files = self._folder(snapshot), snapshot.builds[variant]
         if not _recorded(files):
-            return ()
-        altered = [file.path for file in changed_files(folder, files)]
+            return
+        altered = [file.path for file in content.changed(files)]
         found = {f"{BUILD_FOLDER}/{variant}/{name}" for name in plain_files(folder / BUILD_FOLDER / variant)}
         altered += sorted(found - {file.path for file in files})
         if altered:
             raise content_mismatch(snapshot.repo_id, folder, altered, _COPY_AGAIN)
-        return files
 
     def _damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
         missing = self._missing(snapshot, variant)
@@ -299,9 +295,8 @@ class PathSource(Source):
         """The folder of the variant."""
         return self._builds / variant
 
-    def repair(self, snapshot: Snapshot, variant: str) -> tuple[RepoFile, ...]:
+    def repair(self, snapshot: Snapshot, variant: str, content: BuildContent) -> None:
         """Nothing: a folder of the user lists no hashes."""
-        return ()
 
     def link_boundary(self, snapshot: Snapshot) -> None:
         """None: the user may link anything."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kernels.support.files import open_regular
 from kernels.support.tasks import check_cancelled, side_by_side
@@ -33,7 +33,16 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def feed_file(path: os.PathLike[str] | str, start: Callable[[int], _Hash]) -> _Hash:
+class _Hashing(Protocol):
+    """A hash, or several of one content."""
+
+    def update(self, block: memoryview, /) -> None: ...
+
+
+_H = TypeVar("_H", bound=_Hashing)
+
+
+def feed_file(path: os.PathLike[str] | str, start: Callable[[int], _H]) -> _H:
     """Feed a file to a hash.
 
     Args:

@@ -13,7 +13,7 @@ import pytest
 from example_kernels import example_hub
 from forked_loads import loading_forks, torch_process
 
-from kernels.trust.digest import variant_digest
+from kernels.trust.content import BuildContent
 
 __all__ = ["compile_native", "example_hub", "loading_forks", "torch_process", "write_variant"]
 
@@ -74,7 +74,7 @@ def write_variant(tmp_path: Path) -> Callable[..., Path]:
             "backend": {"type": "cpu"},
         }
         if digest:
-            found = variant_digest(folder)
+            found = BuildContent(folder).digest("sha256")
             fields["digest"] = {"algorithm": found.algorithm, "files": found.files}
         fields |= metadata or {}
         text = json.dumps({key: value for key, value in fields.items() if value is not None})

@@ -25,7 +25,7 @@ from kernels.errors import BuildError, CompilerNotFound, RequestError
 from kernels.loader.load import load_variant
 from kernels.models.metadata import Metadata
 from kernels.support.version import MajorMinor
-from kernels.trust.digest import verify_digest
+from kernels.trust.content import BuildContent
 
 compiler = pytest.mark.compiler
 
@@ -69,7 +69,7 @@ def test_a_build_agrees_with_its_digest_and_loads(write_source: Callable[..., Pa
     variant = build_kernel(write_source("noarch"), tmp_path / "out", backends=["cpu"])[0]
     metadata = Metadata.read_from_file(variant / "metadata.json")
     assert metadata.digest is not None
-    verify_digest(variant, metadata.digest)
+    BuildContent(variant).check_digest(metadata.digest)
     kernel = _load(variant)
     assert kernel.one == 1
     assert kernel.add_op_namespace_prefix("relu") == f"{metadata.id}::relu"
@@ -527,7 +527,7 @@ def test_a_third_party_noarch_build_is_made_like_any_other(write_source: Callabl
     assert _metadata(cpu)["backend"] == {"type": "cpu"}
     metadata = Metadata.read_from_file(acme / "metadata.json")
     assert metadata.digest is not None
-    verify_digest(acme, metadata.digest)
+    BuildContent(acme).check_digest(metadata.digest)
     assert _files(acme).keys() == _files(cpu).keys()
 
 

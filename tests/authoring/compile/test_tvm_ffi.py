@@ -22,7 +22,7 @@ from kernels.authoring.compile.toolchains import cuda_folders
 from kernels.errors import BuildError, CompilerNotFound
 from kernels.models.metadata import Metadata
 from kernels.resolver.target import Target
-from kernels.trust.digest import verify_digest
+from kernels.trust.content import BuildContent
 
 compiler = pytest.mark.compiler
 
@@ -76,7 +76,7 @@ def test_a_source_for_tvm_ffi_becomes_a_library_and_a_package(built_once: Path) 
     )
     assert metadata.id.startswith("_add_one_cpu_")
     assert metadata.digest is not None
-    verify_digest(variant, metadata.digest)
+    BuildContent(variant).check_digest(metadata.digest)
 
 
 @needs_tvm_ffi

@@ -19,7 +19,7 @@ from kernels.authoring.compile import build_kernel
 from kernels.authoring.wheel import build_wheels
 from kernels.errors import RequestError
 from kernels.models.metadata import Metadata
-from kernels.trust.digest import verify_digest
+from kernels.trust.content import BuildContent
 
 compiler = pytest.mark.compiler
 
@@ -153,7 +153,7 @@ print(add_one.ops.one(), add_one.two, add_one.__file__, add_one.ops.name, import
     metadata = Metadata.read_from_file(Path(file).with_name("metadata.json"))
     assert (one, two, id, version) == ("1", "2", metadata.id, wheel.version)
     assert metadata.digest is not None
-    verify_digest(Path(file).parent, metadata.digest)  # what pip installed is what was built
+    BuildContent(Path(file).parent).check_digest(metadata.digest)  # what pip installed is what was built
     assert Path(file).is_relative_to(tmp_path)
 
 

@@ -18,7 +18,7 @@ from kernels.models.snapshot import METADATA_FILE, is_bytecode
 from kernels.resolver.variant import UNIVERSAL, parse_variant
 from kernels.support.checks import StepResults, failed, missing, ok, skipped
 from kernels.support.formatting import plural
-from kernels.trust.digest import verify_digest
+from kernels.trust.content import BuildContent
 
 __all__ = ["digest", "layout", "metadata"]
 
@@ -140,7 +140,7 @@ def digest(checked: CheckedVariant) -> StepResults:
         yield missing("`digest` is missing, so changes to the files cannot be detected")
     else:
         try:
-            verify_digest(checked.folder, checked.metadata.digest, digest_remedy(checked.folder))
+            BuildContent(checked.folder).check_digest(checked.metadata.digest, digest_remedy(checked.folder))
         except KernelsError as error:
             yield failed(str(error))
         else:

@@ -16,7 +16,7 @@ from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.support.files import read_bounded
 from kernels.support.formatting import shell_word
-from kernels.trust.digest import verify_digest
+from kernels.trust.content import BuildContent
 
 __all__ = [
     "WORK_FOLDER",
@@ -68,7 +68,7 @@ def is_current(inputs: str, variant_dir: Path, stamp: Path) -> bool:
             return False
         digest = Metadata.read_from_file(metadata).digest
         if digest is not None:
-            verify_digest(variant_dir, digest)
+            BuildContent(variant_dir).check_digest(digest)
     except (OSError, ValueError, KernelsError):
         return False
     return digest is not None

@@ -11,7 +11,7 @@ from kernels.authoring.compile.plan.build_plan import BuildPlan
 from kernels.authoring.compile.sources.python_files import package_files
 from kernels.models.metadata import Digest
 from kernels.models.snapshot import METADATA_FILE
-from kernels.trust.digest import variant_digest
+from kernels.trust.content import BuildContent
 
 __all__ = ["OPS_FILE", "install_variant", "metadata_bytes", "ops_module", "restore_variant", "write_package"]
 
@@ -31,7 +31,7 @@ def write_package(plan: BuildPlan, folder: Path) -> None:
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, to)
     (folder / OPS_FILE).write_text(ops_module(plan), encoding="utf-8", newline="\n")
-    (folder / METADATA_FILE).write_bytes(metadata_bytes(plan, variant_digest(folder, "sha256")))
+    (folder / METADATA_FILE).write_bytes(metadata_bytes(plan, BuildContent(folder).digest("sha256")))
 
 
 def ops_module(plan: BuildPlan) -> str:

@@ -21,7 +21,7 @@ from kernels.sources.wire import connection_errors
 from kernels.support import secrets
 from kernels.support.formatting import error_on_one_line, format_text, shell_word
 from kernels.support.logs import make_safe
-from kernels.trust.digest import git_blob_id
+from kernels.trust.content import git_blob_id
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, HfApi

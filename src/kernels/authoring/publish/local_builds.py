@@ -15,7 +15,7 @@ from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.resolver.variant import UNIVERSAL, Variant, parse_variant
 from kernels.support.hashing import on_every_core
-from kernels.trust.digest import sha256_file, verify_digest
+from kernels.trust.content import BuildContent, sha256_file
 
 __all__ = [
     "BENCHMARKS",
@@ -220,7 +220,7 @@ def _checked_build(build: _FoundBuild, hashed: Mapping[Path, LocalFile]) -> Loca
     if build.metadata.digest is not None:
         prefix = f"{BUILD_FOLDER}/{build.folder.name}/"
         known = {path.removeprefix(prefix): file.sha256 for path, file in files.items()}
-        verify_digest(build.folder, build.metadata.digest, digest_remedy(build.folder), known)
+        BuildContent(build.folder, known=known).check_digest(build.metadata.digest, digest_remedy(build.folder))
     return LocalBuild(build.variant, build.metadata, files)
 
 

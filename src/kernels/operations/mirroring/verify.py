@@ -20,6 +20,7 @@ from kernels.errors import (
 from kernels.mirror.archive import unpack
 from kernels.mirror.ranges import archive_chunks
 from kernels.mirror.stores.base import EntryNotFound, ReadStore, WriteStore
+from kernels.models.lockfile import GIT_LFS_CONCAT
 from kernels.models.metadata import Digest, Metadata
 from kernels.models.mirror import (
     MIRROR_FILE,
@@ -41,6 +42,7 @@ from kernels.resolver.read_metadata import check_signed_version
 from kernels.sources.progress import downloading, report
 from kernels.support.tasks import side_by_side
 from kernels.trust.active_policy import active_policy
+from kernels.trust.content import hash_of_files
 from kernels.trust.signing_policy import Policy
 from kernels.trust.sigstore import verify_bundle
 
@@ -178,19 +180,12 @@ def _check_documents(contents: RepositoryContents) -> list[MirrorProblem]:
         *((commit_path(contents.repo_id, c), d) for c, d in contents.commits.items()),
     ]:
         for content, build in document.builds.items():
-            if _content(build.files) != content:
+            hashes = {file.path: file.sha256 or file.oid for file in build.files}
+            if hash_of_files(GIT_LFS_CONCAT, hashes).value != content:
                 problems.append(MirrorProblem(where, f"{content} is not the hash of the files of that build"))
         if document.publisher.name != contents.repo_id.partition("/")[0]:
             problems.append(MirrorProblem(where, f"its publisher is {document.publisher.name!r}"))
     return problems
-
-
-def _content(files: Iterable[MirrorFile]) -> str:
-    """The hash of kind `git_lfs_concat` of lockfiles."""
-    hasher = hashlib.sha256()
-    for path, blob in sorted((file.path.encode(), file.sha256 or file.oid) for file in files):
-        hasher.update(path + bytes.fromhex(blob))
-    return f"sha256-{hasher.hexdigest()}"
 
 
 def _check_listed(

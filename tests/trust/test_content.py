@@ -1,4 +1,4 @@
-"""Digests of a variant's files, and the hashes a Hub's listing gives."""
+"""What a build's files are compared with: digests, a lock's hash, and the hashes that a Hub lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from kernels.errors import DigestMismatch, InvalidRepository, RequestError, StoreError
 from kernels.models.metadata import Digest
-from kernels.trust.digest import git_blob_id, sha256_file, variant_digest, verify_digest
+from kernels.trust.content import BuildContent, git_blob_id, sha256_file
 
 needs_links = pytest.mark.skipif(os.name == "nt", reason="symbolic links need a privilege on Windows")
 
@@ -44,13 +44,13 @@ COVERED = ["__init__.py", "_ops.py", "layers/__init__.py", "layers/metadata.json
 
 
 def test_the_digest_covers_all_but_bytecode_and_the_two_top_level_files_that_hold_it(variant: Path) -> None:
-    assert sorted(variant_digest(variant, "sha256").files) == COVERED
-    assert list(variant_digest(variant).files) == COVERED
+    assert sorted(BuildContent(variant).digest("sha256").files) == COVERED
+    assert list(BuildContent(variant).digest("sha256").files) == COVERED
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
 def test_each_value_is_the_base64_of_the_files_hash(variant: Path, algorithm: str) -> None:
-    digest = variant_digest(variant, algorithm)
+    digest = BuildContent(variant).digest(algorithm)
     assert digest.algorithm == algorithm
     for name, value in digest.files.items():
         assert base64.b64decode(value) == hashlib.new(algorithm, (variant / name).read_bytes()).digest()
@@ -58,64 +58,64 @@ def test_each_value_is_the_base64_of_the_files_hash(variant: Path, algorithm: st
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
 def test_an_untouched_variant_is_what_its_digest_describes(variant: Path, algorithm: str) -> None:
-    verify_digest(variant, variant_digest(variant, algorithm))
+    BuildContent(variant).check_digest(BuildContent(variant).digest(algorithm))
 
 
 @pytest.mark.parametrize("name", COVERED)
 def test_a_changed_file_is_named(variant: Path, name: str) -> None:
-    digest = variant_digest(variant)
+    digest = BuildContent(variant).digest("sha256")
     content = (variant / name).read_bytes()
     (variant / name).write_bytes(content[:-1] + b"\x01" if content else b"\x01")
     with pytest.raises(DigestMismatch, match=f"changed: '{name}'"):
-        verify_digest(variant, digest)
+        BuildContent(variant).check_digest(digest)
 
 
 def test_missing_and_unknown_files_are_named(variant: Path) -> None:
-    digest = variant_digest(variant)
+    digest = BuildContent(variant).digest("sha256")
     (variant / "_ops.py").rename(variant / "_other.py")
     with pytest.raises(DigestMismatch, match=r"missing: '_ops\.py'; not in the digest: '_other\.py'"):
-        verify_digest(variant, digest)
+        BuildContent(variant).check_digest(digest)
 
 
 @pytest.mark.parametrize("name", ["metadata.json", "metadata.json.sigstore", "stale.pyc", "__pycache__/new.pyc"])
 def test_files_outside_the_digest_may_change(variant: Path, name: str) -> None:
-    digest = variant_digest(variant)
+    digest = BuildContent(variant).digest("sha256")
     (variant / name).write_bytes(b"changed")
-    verify_digest(variant, digest)
+    BuildContent(variant).check_digest(digest)
 
 
 def test_a_message_names_ten_files_and_counts_the_rest(variant: Path) -> None:
-    digest = variant_digest(variant)
+    digest = BuildContent(variant).digest("sha256")
     for number in range(25):
         (variant / f"extra{number:02}.py").touch()
     with pytest.raises(DigestMismatch, match=r"'extra09\.py' and 15 more") as caught:
-        verify_digest(variant, digest)
+        BuildContent(variant).check_digest(digest)
     assert "extra10" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["../outside.py", "/etc/hostname", "a\\b", "x" * 5000, "\ud800"])
 def test_a_hostile_path_in_a_digest_is_never_opened_only_missing(variant: Path, name: str) -> None:
     (variant.parent / "outside.py").touch()
-    honest = variant_digest(variant)
+    honest = BuildContent(variant).digest("sha256")
     hostile = Digest("sha256", {**honest.files, name: honest.files["_ops.py"]})
     with pytest.raises(DigestMismatch, match="missing: ") as caught:
-        verify_digest(variant, hostile)
+        BuildContent(variant).check_digest(hostile)
     assert len(str(caught.value)) < 1000
 
 
 @needs_links
 def test_a_link_to_a_file_is_read_through_as_huggingface_hubs_cache_needs(variant: Path, tmp_path: Path) -> None:
-    digest = variant_digest(variant)
+    digest = BuildContent(variant).digest("sha256")
     (variant / "native.abi3.so").rename(tmp_path / "blob")
     (variant / "native.abi3.so").symlink_to(tmp_path / "blob")
-    verify_digest(variant, digest)
+    BuildContent(variant).check_digest(digest)
 
 
 @needs_links
 def test_a_link_to_a_directory_is_refused_since_its_files_would_go_unseen(variant: Path, tmp_path: Path) -> None:
     (variant / "linked").symlink_to(variant / "layers")
     with pytest.raises(InvalidRepository, match=r"'linked', a link to a directory"):
-        variant_digest(variant)
+        BuildContent(variant).digest("sha256")
 
 
 @needs_links
@@ -123,21 +123,21 @@ def test_a_link_to_a_directory_is_refused_since_its_files_would_go_unseen(varian
 def test_a_link_that_leads_nowhere_is_refused(variant: Path, target: str) -> None:
     (variant / "broken").symlink_to(target)
     with pytest.raises(InvalidRepository, match="'broken', a link that leads nowhere"):
-        variant_digest(variant)
+        BuildContent(variant).digest("sha256")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_named_pipe_is_refused_and_not_waited_for(variant: Path) -> None:
     os.mkfifo(variant / "pipe")
     with pytest.raises(InvalidRepository, match="neither a file nor a directory"):
-        variant_digest(variant)
+        BuildContent(variant).digest("sha256")
 
 
 @pytest.mark.skipif(os.name == "nt" or os.uname().sysname == "Darwin", reason="file names are Unicode there")
 def test_a_name_that_is_not_unicode_is_refused(variant: Path) -> None:
     Path(os.fsdecode(os.fsencode(variant) + b"/\xff.py")).touch()
     with pytest.raises(InvalidRepository, match="not Unicode"):
-        variant_digest(variant)
+        BuildContent(variant).digest("sha256")
 
 
 def test_folders_nested_deeper_than_pythons_stack_are_walked(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_folders_nested_deeper_than_pythons_stack_are_walked(tmp_path: Path) -> 
         folder.mkdir()
     (folders[-1] / "f").touch()
     try:
-        assert sorted(variant_digest(tmp_path, "sha256").files) == ["d/" * 1100 + "f"]
+        assert sorted(BuildContent(tmp_path).digest("sha256").files) == ["d/" * 1100 + "f"]
     finally:  # pytest's own clean-up recurses
         (folders[-1] / "f").unlink()
         for folder in reversed(folders):
@@ -154,18 +154,18 @@ def test_folders_nested_deeper_than_pythons_stack_are_walked(tmp_path: Path) -> 
 
 
 def test_a_variant_of_one_file_and_an_empty_one_have_digests(tmp_path: Path) -> None:
-    assert variant_digest(tmp_path).files == {}
+    assert BuildContent(tmp_path).digest("sha256").files == {}
     (tmp_path / "__init__.py").touch()
-    assert list(variant_digest(tmp_path).files) == ["__init__.py"]
+    assert list(BuildContent(tmp_path).digest("sha256").files) == ["__init__.py"]
 
 
 def test_a_wrong_algorithm_or_path_is_named(variant: Path) -> None:
     with pytest.raises(RequestError, match=r"`algorithm`: expected sha256 or sha512, got 'md5'"):
-        variant_digest(variant, "md5")
-    with pytest.raises(RequestError, match=r"`digest\.algorithm`: expected sha256 or sha512, got 'md5'"):
-        verify_digest(variant, Digest("md5", {}))
-    with pytest.raises(RequestError, match="expected the directory of a variant"):
-        variant_digest(variant / "metadata.json")
+        BuildContent(variant).digest("md5")
+    with pytest.raises(RequestError, match=r"`algorithm`: expected sha256 or sha512, got 'md5'"):
+        BuildContent(variant).check_digest(Digest("md5", {}))
+    with pytest.raises(StoreError, match="Not a directory"):
+        BuildContent(variant / "metadata.json").digest("sha256")
 
 
 def test_a_file_that_cannot_be_read_is_a_clear_error(tmp_path: Path) -> None:
