@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernels.sources import xet
 from kernels.support import tasks
 from kernels.support.tasks import (
     Cancelled,
+    Task,
     begin,
     check_cancelled,
-    feed,
     is_cancelled,
     pause,
+    read_ahead,
     results_ahead,
     side_by_side,
     when_cancelled,
@@ -112,29 +112,6 @@ def test_an_error_is_raised_after_the_others_have_put_their_files_away(monkeypat
     with pytest.raises(KeyError, match="first"):
         side_by_side(work, [True, False], at_once=2, name="test")
     assert not left
-
-
-def test_a_stream_from_xet_that_stalls_ends_with_the_work() -> None:
-    stalled, ended = threading.Event(), threading.Event()
-
-    def read() -> list[bytes]:
-        stalled.set()
-        time.sleep(600)
-        return []
-
-    def work(fails: bool) -> None:
-        if fails:
-            stalled.wait(60)
-            raise KeyError("first")
-        try:
-            list(xet._unless_stalled(read))
-        except Cancelled:
-            ended.set()
-            raise
-
-    with pytest.raises(KeyError):
-        side_by_side(work, [True, False], at_once=2, name="test")
-    assert ended.wait(60)
 
 
 _BUSY = """
@@ -257,35 +234,106 @@ def test_the_error_of_work_that_was_begun_is_raised_where_its_results_are_taken(
 
 @pytest.mark.parametrize("made", [0, 1, 2, 50])
 def test_pieces_are_used_while_others_are_made(made: int) -> None:
-    used: list[int] = []
-    feed(range(made), used.extend, ahead=3, name="test")
-    assert used == list(range(made))
+    with read_ahead(lambda: range(made), ahead=3, name="test") as pieces:
+        assert list(pieces) == list(range(made))
 
 
-@pytest.mark.parametrize("fails", ["the use", "the making", "both"])
-def test_an_error_on_one_side_ends_the_other(fails: str) -> None:
-    used: list[int] = []
-    made: list[int] = []
+@pytest.mark.parametrize("ahead", [1, 3])
+@pytest.mark.parametrize("fails", ["the use", "the making", "nothing"])
+def test_an_error_on_one_side_ends_the_other(fails: str, ahead: int) -> None:
+    made, used = [], []
 
-    def pieces() -> Iterator[int]:
+    def make() -> Iterator[int]:
         for piece in range(1000):
-            if piece == 500 and fails != "the use":
+            if piece == 500 and fails == "the making":
                 raise KeyError("made")
             made.append(piece)
             yield piece
 
-    def use(given: Iterator[int]) -> None:
-        for piece in given:
-            used.append(piece)
-            if piece == 10 and fails != "the making":
-                raise ValueError("used")
+    def use() -> None:
+        with read_ahead(make, ahead=ahead, name="reader") as pieces:
+            for piece in pieces:
+                used.append(piece)
+                if piece == 10 and fails == "the use":
+                    raise ValueError("used")
+                if piece == 20 and fails == "nothing":
+                    break
 
-    with pytest.raises(KeyError if fails == "the making" else ValueError):
-        feed(pieces(), use, ahead=3, name="feeding")
-    assert used == (made if fails == "the making" else list(range(11)))
-    assert len(made) <= 500
-    assert not any("feeding" in thread.name for thread in threading.enumerate())
+    if fails == "nothing":
+        use()
+    else:
+        with pytest.raises(KeyError if fails == "the making" else ValueError):
+            use()
+    assert used == (made if fails == "the making" else list(range(len(used))))
+    assert len(made) <= min(len(used) + ahead + 1, 500)
+    assert not any("reader" in thread.name for thread in threading.enumerate())
 
 
-def test_a_use_that_takes_only_some_pieces() -> None:
-    feed(range(100), next, ahead=3, name="test")
+def test_making_a_piece_that_hangs_is_left_alone() -> None:
+    def make() -> Iterator[int]:
+        yield 1
+        time.sleep(600)
+
+    with read_ahead(make, ahead=3, name="test", seconds=0.1) as pieces:
+        assert next(pieces) == 1
+        with pytest.raises(TimeoutError):
+            next(pieces)
+
+
+def test_pieces_that_hang_end_with_the_work_that_uses_them() -> None:
+    hangs, ended = threading.Event(), threading.Event()
+
+    def make() -> Iterator[int]:
+        hangs.set()
+        time.sleep(600)
+        yield 1
+
+    def work(fails: bool) -> None:
+        if fails:
+            hangs.wait(60)
+            raise KeyError("first")
+        try:
+            with read_ahead(make, ahead=3, name="test", seconds=600) as pieces:
+                next(pieces)
+        except Cancelled:
+            ended.set()
+            raise
+
+    with pytest.raises(KeyError):
+        side_by_side(work, [True, False], at_once=2, name="test")
+    assert ended.wait(60)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), TimeoutError("of the work"), SystemExit(3)])
+def test_the_error_of_a_task_is_raised_where_it_is_waited_for(error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    expected = type(error) if isinstance(error, Exception) else RuntimeError
+    with pytest.raises(expected, match=r"x|of the work|SystemExit: 3"):
+        Task(fail, name="test").result()
+
+
+def test_a_task_is_waited_for_so_long_and_ends_with_who_waits() -> None:
+    hangs = threading.Event()
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.05 seconds"):
+        Task(hangs.wait, name="test").result(0.05)
+    paused, ended = threading.Event(), threading.Event()
+
+    def inner() -> None:
+        paused.set()
+        try:
+            pause(600)
+        finally:
+            ended.set()
+
+    def work(fails: bool) -> None:
+        if fails:
+            paused.wait(60)
+            raise KeyError("first")
+        Task(inner, name="inner").result()
+
+    with pytest.raises(KeyError):
+        side_by_side(work, [True, False], at_once=2, name="test")
+    assert ended.wait(60)
+    hangs.set()

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import TypeVar
+from typing import Any
 
 from kernels.backends.base import Backend, BackendProbe
 from kernels.backends.builtin import is_built_in
 from kernels.support.formatting import format_error, format_value
 from kernels.support.logs import logger
 from kernels.support.record_file import convert_json
+from kernels.support.tasks import Task
 from kernels.support.warn import warn_once
 
-__all__ = ["PROBE_SECONDS", "answer_within", "checked_probe", "probe_backend", "probe_backend_once"]
+__all__ = ["PROBE_SECONDS", "checked_probe", "probe_backend", "probe_backend_once"]
 
 _log = logger(__name__)
 
 #: A working driver answers in milliseconds; one that hangs must not stop the other backends.
 PROBE_SECONDS = 10.0
 
-_T = TypeVar("_T")
-
 #: The last probe of each backend, by its name: one that hangs is not started again.
-_probes: dict[str, tuple[Backend, threading.Thread]] = {}
+_probes: dict[str, tuple[Backend, Task[Any]]] = {}
 
 #: The probes with queries that failed, by the backend's name: what failed or hung is not asked again.
 _failing: dict[str, tuple[Backend, BackendProbe]] = {}
@@ -85,13 +82,11 @@ def checked_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendPr
     if is_built_in(backend):
         return backend.probe()
     earlier = _probes.get(backend.name)
-    if earlier is not None and earlier[0] is backend and earlier[1].is_alive():
+    if earlier is not None and earlier[0] is backend and earlier[1].thread.is_alive():
         raise TimeoutError("the previous probe has not returned")
-
-    def started(thread: threading.Thread) -> None:
-        _probes[backend.name] = backend, thread
-
-    probe: object = answer_within(seconds, backend.probe, started=started)
+    task: Task[object] = Task(backend.probe, name="backend")
+    _probes[backend.name] = backend, task
+    probe = task.result(seconds)
     if not isinstance(probe, BackendProbe):
         raise TypeError(f"expected a BackendProbe, got {format_value(probe)}")
     probe = convert_json(asdict(probe), BackendProbe)
@@ -99,42 +94,3 @@ def checked_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendPr
         if device.backend != backend.name:
             raise ValueError(f"expected devices of {backend.name}, got {format_value(device)}")
     return probe
-
-
-def answer_within(
-    seconds: float, ask: Callable[[], _T], *, started: Callable[[threading.Thread], None] = lambda thread: None
-) -> _T:
-    """What a function returns, if it returns in time; a call that hangs in a driver cannot be ended, only left alone.
-
-    Args:
-        seconds: The longest time.
-        ask: The function, called in a thread of its own.
-        started: Called with that thread.
-
-    Raises:
-        TimeoutError: It has not returned in time.
-        Exception: What the function raises.
-
-    Example:
-        >>> answer_within(1.0, lambda: 7)
-        7
-    """
-    answers: list[_T] = []
-    errors: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            answers.append(ask())
-        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            errors.append(error)
-
-    # A daemon: a call that never returns must not keep the process from ending.
-    thread = threading.Thread(target=call, name="kernels-backend", daemon=True)
-    started(thread)
-    thread.start()
-    thread.join(seconds)
-    for error in errors:
-        raise error if isinstance(error, Exception) else RuntimeError(format_error(error))
-    if not answers:
-        raise TimeoutError(f"no answer within {seconds:g} seconds")
-    return answers[0]

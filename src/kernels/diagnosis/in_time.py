@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kernels.support.tasks import Task
+
 __all__ = ["ask_all"]
 
 _STDLIB = os.path.dirname(os.__file__) + os.sep
@@ -27,28 +29,19 @@ def ask_all(questions: Mapping[str, tuple[float, Callable[[], Any]]]) -> dict[st
         >>> answers["one"], answers["none"]
         (1, ZeroDivisionError('division by zero'))
     """
+    begun = time.monotonic()
+    tasks = {name: Task(ask, name=f"doctor-{name}") for name, (_, ask) in questions.items()}
     answers: dict[str, Any] = {}
-    started = time.monotonic()
-
-    def run(name: str, ask: Callable[[], Any]) -> None:
-        try:
-            answers[name] = ask()
-        except BaseException as error:  # noqa: BLE001 - a check that fails is reported, also if it calls `sys.exit`
-            answers[name] = error
-
-    threads = {}
-    for name, (_, ask) in questions.items():
-        # A daemon: a call that never returns must not keep the process from ending.
-        threads[name] = threading.Thread(target=run, args=(name, ask), name=f"kernels-doctor-{name}", daemon=True)
-        threads[name].start()
     for name, (seconds, _) in questions.items():
-        threads[name].join(max(0.0, started + seconds - time.monotonic()))
-    late = {
-        name: TimeoutError(f"no answer within {seconds:g} seconds{_place(threads[name])}")
-        for name, (seconds, _) in questions.items()
-        if name not in answers
-    }
-    return late | dict(answers)
+        task = tasks[name]
+        if not task.wait(begun + seconds - time.monotonic()):
+            answers[name] = TimeoutError(f"no answer within {seconds:g} seconds{_place(task.thread)}")
+            continue
+        try:
+            answers[name] = task.result()
+        except Exception as error:  # noqa: BLE001 - a check that fails is reported
+            answers[name] = error
+    return answers
 
 
 def _place(thread: threading.Thread) -> str:

@@ -18,7 +18,7 @@ from kernels.mirror.zstd_frame import CutFrame, InvalidFrame, compressor, decomp
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
 from kernels.support.files import open_regular
 from kernels.support.formatting import format_value
-from kernels.support.tasks import check_cancelled, feed
+from kernels.support.tasks import check_cancelled, read_ahead
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -106,7 +106,7 @@ def unpack(chunks: Iterable[bytes], build: MirrorBuild, sink: FileSink | None, w
     Args:
         chunks: The bytes of the archive, as they arrive.
         build: The build.
-        sink: What takes the files, in another thread if they are large; None to only check them. It must keep nothing
+        sink: What takes the files; None to only check them. It must keep nothing
             if this raises.
         where: The archive as messages call it: `the archive https://…`, without a secret.
 
@@ -140,7 +140,8 @@ def unpack(chunks: Iterable[bytes], build: MirrorBuild, sink: FileSink | None, w
     pieces = decompressed(arriving, plain_size)
     try:
         if plain_size > _THREADED:
-            feed(pieces, lambda pieces: _unpack_files(pieces, build, sink), ahead=_AHEAD, name="unpack")
+            with read_ahead(lambda: pieces, ahead=_AHEAD, name="unpack") as ready:
+                _unpack_files(ready, build, sink)
         else:
             _unpack_files(pieces, build, sink)
     except CutFrame:

@@ -7,17 +7,14 @@ over HTTP.
 from __future__ import annotations
 
 import os
-import queue
-import threading
 import time
 from collections.abc import Generator, Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from kernels.sources.http import BRIEF, Http
 from kernels.sources.hub_responses import XET_TOKEN
-from kernels.support.tasks import check_cancelled
+from kernels.support.tasks import read_ahead
 
 if TYPE_CHECKING:
     from kernels.models.snapshot import RepoFile, Snapshot
@@ -96,46 +93,6 @@ def xet_stream(client: Http, snapshot: Snapshot, file: RepoFile, start: int) -> 
         )
         return stream
 
-    yield from _unless_stalled(read)
-
-
-def _unless_stalled(read: Any) -> Generator[bytes, None, None]:
-    """The pieces of a stream, read in a thread that is abandoned if no byte comes."""
-    pieces: queue.Queue[bytes | Exception | None] = queue.Queue(_PIECES)
-    left = threading.Event()
-
-    def put(piece: bytes | Exception | None) -> None:
-        while not left.is_set():
-            with suppress(queue.Full):
-                pieces.put(piece, timeout=0.5)
-                return
-
-    def work() -> None:
-        try:
-            for piece in read():
-                put(piece)
-                if left.is_set():
-                    return
-            put(None)
-        except Exception as error:  # noqa: BLE001 - it is raised in the thread that waits
-            put(error)
-
-    threading.Thread(target=work, name="kernels-xet", daemon=True).start()
-    last = time.monotonic()
-    try:
-        while True:
-            check_cancelled()
-            try:
-                piece = pieces.get(timeout=0.2)
-            except queue.Empty:
-                if time.monotonic() - last > _STALLED_SECONDS:
-                    raise TimeoutError("no byte came from Xet") from None
-                continue
-            last = time.monotonic()
-            if isinstance(piece, Exception):
-                raise piece
-            if piece is None:
-                return
-            yield piece
-    finally:
-        left.set()
+    # hf_xet cannot be interrupted: its thread is left alone where no byte comes.
+    with read_ahead(read, ahead=_PIECES, name="xet", seconds=_STALLED_SECONDS) as pieces:
+        yield from pieces

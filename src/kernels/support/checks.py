@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from kernels.support.formatting import error_on_one_line
+from kernels.support.tasks import Task
 
 __all__ = [
     "STEP_SECONDS",
@@ -86,11 +86,8 @@ def run_step(
         except BaseException as error:  # noqa: BLE001 - third-party code, which may even call `sys.exit`
             results.append(failed(f"{error_on_one_line(error, _MAX_TEXT)}{_where(error)}"))
 
-    # A daemon thread: a step that never returns must not keep the process alive.
-    thread = threading.Thread(target=collect, name=f"kernels-check-{name}", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    late = [failed(f"no answer within {seconds:g} seconds")] if thread.is_alive() else []
+    in_time = Task(collect, name=f"check-{name}").wait(seconds)
+    late = [] if in_time else [failed(f"no answer within {seconds:g} seconds")]
     return [CheckResult(name, verdict, _shortened(what), backend) for verdict, what in [*results, *late]]
 
 

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import IO
+
+from kernels.support.tasks import Task
 
 __all__ = [
     "MAX_OUTPUT",
@@ -111,16 +113,17 @@ def run_command(
     """
     end = time.monotonic() + seconds
     process = _start(command, given, os.environ if environment is None else environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        messages = _Reader(process.stderr, max_messages, tail=True)
-        output = _Reader(process.stdout, max_output)
-        output.thread.join(max(0.0, end - time.monotonic()))
-        if output.too_much:
-            raise CommandTooLoud(f"{_quoted(command)} printed more than {max_output} bytes")
-        if output.thread.is_alive():
+        output = Task(partial(_head, process.stdout, max_output), name="command")
+        end_of_messages = bytearray()
+        messages = Task(partial(_keep_end, process.stderr, end_of_messages, max_messages), name="command-messages")
+        if not output.wait(seconds):
             raise CommandTimeout(f"{_quoted(command)} did not answer within {rounded(seconds)} seconds")
+        content = output.result()
+        if len(content) > max_output:
+            raise CommandTooLoud(f"{_quoted(command)} printed more than {max_output} bytes")
         try:
             status = process.wait(max(0.05, end - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -130,9 +133,10 @@ def run_command(
         raise
     if status != 0:
         ended = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        messages.thread.join(_MESSAGE_SECONDS)
-        raise CommandStatus(f"{_quoted(command)} {ended}{_last_line(messages.text)}", status, messages.text)
-    return output.content.decode("utf-8", errors)
+        messages.wait(_MESSAGE_SECONDS)
+        said = end_of_messages.decode("utf-8", errors="replace")
+        raise CommandStatus(f"{_quoted(command)} {ended}{_last_line(said)}", status, said)
+    return content.decode("utf-8", errors)
 
 
 def rounded(seconds: float) -> str:
@@ -145,30 +149,18 @@ def rounded(seconds: float) -> str:
     return f"{round(seconds, 1):g}"
 
 
-class _Reader:
-    """Reads a pipe in a thread, as Windows has no other way to wait for one."""
+def _head(pipe: IO[bytes], limit: int) -> bytes:
+    """What a pipe gives, up to a byte more than the limit."""
+    with pipe:
+        return pipe.read(limit + 1)
 
-    def __init__(self, pipe: IO[bytes], limit: int, *, tail: bool = False) -> None:
-        self.content = bytearray()
-        self.too_much = False
-        self._tail = tail  # keeps the end of all, so that the command never waits; otherwise stops at the limit
-        # A daemon: a process that the command has started may keep the pipe open for ever.
-        self.thread = threading.Thread(target=self._read, args=(pipe, limit), name="kernels-command", daemon=True)
-        self.thread.start()
 
-    def _read(self, pipe: IO[bytes], limit: int) -> None:
-        with pipe, suppress(OSError):
-            while chunk := os.read(pipe.fileno(), 65536):
-                self.content += chunk
-                if self._tail:
-                    del self.content[:-limit]
-                elif len(self.content) > limit:
-                    self.too_much = True
-                    return
-
-    @property
-    def text(self) -> str:
-        return self.content.decode("utf-8", errors="replace")
+def _keep_end(pipe: IO[bytes], end: bytearray, limit: int) -> None:
+    """Keep the end of what a pipe gives, all of which is read: the command never waits."""
+    with pipe:
+        while chunk := os.read(pipe.fileno(), 65536):
+            end += chunk
+            del end[:-limit]
 
 
 def _last_line(messages: str) -> str:
@@ -188,7 +180,6 @@ def _start(command: Sequence[str], given: bytes, environment: Mapping[str, str])
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                bufsize=0,
                 env={**environment, "LC_ALL": "C"},
                 # A group of its own, so that what it starts ends with it, and Ctrl-C reaches only us.
                 start_new_session=True,

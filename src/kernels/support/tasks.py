@@ -1,6 +1,7 @@
-"""Parallel work that can be cancelled: Ctrl-C, or an error in one piece, does not wait for the others.
+"""Work in other threads that can be cancelled: Ctrl-C, or an error in one piece, does not wait for the others.
 
-Workers ask here whether they are cancelled, and wait here.
+The threads are daemons: the end of the process does not wait for them. Workers ask here whether they are cancelled, and
+wait here.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from enum import Enum
 from typing import Any, Generic, TypeVar
 
 __all__ = [
     "Begun",
     "Cancelled",
+    "Task",
     "begin",
     "check_cancelled",
-    "feed",
     "is_cancelled",
     "pause",
+    "read_ahead",
     "results_ahead",
     "side_by_side",
     "when_cancelled",
@@ -42,11 +43,11 @@ class Cancelled(Exception):
     """The caller has cancelled the work, and does not wait for its result."""
 
 
-class _Cancellation:
-    """Whether work is cancelled, and what is to be done at once when it is."""
+class _Scope:
+    """Whether the work of some threads is cancelled, and what is to be done at once when it is."""
 
     def __init__(self) -> None:
-        self._ended = threading.Event()
+        self.cancelled = threading.Event()
         self._guard = threading.Lock()
         self._actions: dict[object, Callable[[], object]] = {}
 
@@ -55,7 +56,7 @@ class _Cancellation:
         """Call `action`, from another thread, if the work is cancelled meanwhile."""
         key = object()
         with self._guard:
-            late = self._ended.is_set()
+            late = self.cancelled.is_set()
             self._actions[key] = action
         try:
             if late:
@@ -65,22 +66,111 @@ class _Cancellation:
             with self._guard:
                 self._actions.pop(key, None)
 
-    def cancel(self, *, hurry: bool = True) -> None:
+    def cancel(self) -> None:
         with self._guard:
-            self._ended.set()
+            self.cancelled.set()
             actions = list(self._actions.values())
-        for action in actions if hurry else ():
+        for action in actions:
             with suppress(Exception):  # it hurries the end of work whose result nobody wants
                 action()
 
-    def is_set(self) -> bool:
-        return self._ended.is_set()
 
-    def wait(self, seconds: float) -> bool:
-        return self._ended.wait(seconds)
+_scope: ContextVar[_Scope | None] = ContextVar("kernels_cancellation", default=None)
 
 
-_cancellation: ContextVar[_Cancellation | None] = ContextVar("kernels_cancellation", default=None)
+class Task(Generic[_R]):
+    """A function that runs in a thread of its own, with the context variables of who begins it.
+
+    Args:
+        work: The function.
+        name: Part of the thread's name.
+
+    Attributes:
+        thread: The thread.
+
+    Example:
+        >>> Task(lambda: 6 * 7, name="example").result()
+        42
+    """
+
+    def __init__(self, work: Callable[[], _R], *, name: str, scope: _Scope | None = None) -> None:
+        self._scope = _Scope() if scope is None else scope
+        self._ended = threading.Event()
+        self._results: list[_R] = []
+        self._error: BaseException = Cancelled()
+        context = _context(self._scope)
+        self.thread = threading.Thread(target=context.run, args=(self._run, work), name=f"kernels-{name}", daemon=True)
+        self.thread.start()
+
+    def _run(self, work: Callable[[], _R]) -> None:
+        try:
+            self._results.append(work())
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            self._error = error
+        except BaseException as error:  # noqa: BLE001 - such as `sys.exit`, which must not end the thread that waits
+            self._error = RuntimeError(": ".join(filter(None, (type(error).__name__, str(error)))))
+            self._error.__cause__ = error
+        self._ended.set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end of the work.
+
+        Args:
+            seconds: The most seconds. Default: no limit.
+
+        Returns:
+            Whether it has ended. What hangs in a driver or a file system cannot be ended, only left alone.
+
+        Raises:
+            Cancelled: The work of the caller is cancelled, and with it this.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with when_cancelled(self.cancel):
+            while not self._ended.is_set():
+                left = _POLL_SECONDS if deadline is None else min(_POLL_SECONDS, deadline - time.monotonic())
+                if left <= 0:
+                    return False
+                self._ended.wait(left)
+        check_cancelled()
+        return True
+
+    def result(self, seconds: float | None = None) -> _R:
+        """What the function returns, which is taken once.
+
+        Args:
+            seconds: The most seconds to wait. Default: no limit.
+
+        Raises:
+            TimeoutError: It has not returned in time.
+            Cancelled: It was cancelled, or the work of the caller is.
+            Exception: What the function raised; a `RuntimeError` for what is no `Exception`, such as `SystemExit`.
+        """
+        if not self.wait(seconds):
+            raise TimeoutError(f"no answer within {seconds:g} seconds")
+        if self._results:
+            return self._results.pop()
+        error, self._error = self._error, Cancelled()
+        try:
+            raise error
+        finally:
+            del error  # its traceback has this frame
+
+    def cancel(self) -> None:
+        """End the work where it looks whether it is cancelled, and a wait for its result at once."""
+        self._scope.cancel()
+        self._ended.set()
+
+
+def _context(scope: _Scope) -> contextvars.Context:
+    """The context variables of this thread for another one, whose work ends with a scope."""
+    from kernels.support.warn import on_behalf_of_the_caller  # not for the first request of a call
+
+    token = _scope.set(scope)
+    try:
+        with on_behalf_of_the_caller():
+            return contextvars.copy_context()
+    finally:
+        _scope.reset(token)
 
 
 def side_by_side(
@@ -106,20 +196,25 @@ def side_by_side(
     Raises:
         BaseException: The first error of any item, or Ctrl-C. The others end at their next pause or chunk of bytes, and
             are waited for, half a second at most: a process that ends with the error leaves no temporary file of
-            theirs. Their threads do not keep the process alive.
+            theirs.
 
     Example:
         >>> side_by_side(len, ["a", "bc"], at_once=2, name="example")
         [1, 2]
     """
     listed = list(items)
-    if len(listed) == 1 and _cancellation.get() is not None:
+    if len(listed) == 1 and _scope.get() is not None:
         # This is such a thread already: what cancels it cancels the item.
         result = work(listed[0])
         done()
         return [result]
-    with _at_work(work, listed, at_once, name) as crew:
-        return crew.results(done)
+    found: dict[int, _R] = {}
+    with _crew(work, listed, at_once, name, len(listed)) as crew:
+        for _ in listed:
+            index, result = crew.next_outcome()
+            found[index] = result
+            done()
+    return [found[index] for index in range(len(listed))]
 
 
 @contextmanager
@@ -141,43 +236,91 @@ def results_ahead(work: Callable[[_T], _R], items: Iterable[_T], *, at_once: int
         ...     list(lengths)
         [1, 2]
     """
-    with _at_work(work, items, at_once, name, ahead=at_once) as crew:
-        yield crew.in_order()
-        crew.cancel()
-        crew.join()
+    listed = list(items)
+    with _crew(work, listed, at_once, name, at_once) as crew:
+        yield _in_order(crew, len(listed))
+
+
+def _in_order(crew: _Crew[Any, _R], number: int) -> Iterator[_R]:
+    found: dict[int, _R] = {}
+    for wanted in range(number):
+        while wanted not in found:
+            index, result = crew.next_outcome()
+            found[index] = result
+        yield found.pop(wanted)
+        crew.places.release()  # the work on another item begins when the next result is asked for
 
 
 @contextmanager
-def _at_work(
-    work: Callable[[_T], _R], items: Iterable[_T], at_once: int, name: str, ahead: int | None = None
-) -> Iterator[_Crew]:
-    """Threads that work while the block runs; an error in the block cancels them."""
-    outer = _cancellation.get()
-    crew, size = _crew(work, items, ahead)
+def _crew(work: Callable[[_T], _R], items: list[_T], at_once: int, name: str, places: int) -> Iterator[_Crew[_T, _R]]:
+    """Threads that work while the block runs; its end, or an error in it, cancels them."""
+    crew = _Crew(work, items, places)
     try:
-        crew.start(min(at_once, size), name)
-        with nullcontext() if outer is None else outer.during(crew.cancel):
+        with when_cancelled(crew.cancel):
+            crew.start(at_once, name)
             yield crew
-    except BaseException:
+    finally:
         crew.cancel()
         crew.join()  # another Ctrl-C ends this wait
-        raise
 
 
-def _crew(work: Callable[[_T], _R], items: Iterable[_T], ahead: int | None) -> tuple[_Crew, int]:
-    """Threads that have not begun, and the number of items."""
-    listed = list(items)
-    own = _Cancellation()
-    token = _cancellation.set(own)
-    try:
-        from kernels.support.warn import on_behalf_of_the_caller  # not for the first request of a call
+class _Crew(Generic[_T, _R]):
+    """Threads that work on items.
 
-        with on_behalf_of_the_caller():
-            tasks = [(contextvars.copy_context(), item) for item in listed]
-    finally:
-        _cancellation.reset(token)
-    # One more than items: a thread that finds none left needs a permit too, and passes it on.
-    return _Crew(work, tasks, own, len(listed) + 1 if ahead is None else ahead), len(listed)
+    Attributes:
+        places: How many more items may be begun.
+    """
+
+    def __init__(self, work: Callable[[_T], _R], items: list[_T], places: int) -> None:
+        self.places = threading.Semaphore(places)
+        self._work = work
+        self._scope = _Scope()
+        self._tasks: list[Task[None]] = []
+        self._items: queue.SimpleQueue[tuple[int, _T]] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
+        for numbered in enumerate(items):
+            self._items.put(numbered)
+
+    def start(self, at_once: int, name: str) -> None:
+        for number in range(min(at_once, self._items.qsize())):
+            self._tasks.append(Task(self._run, name=f"{name}_{number}", scope=self._scope))
+
+    def _run(self) -> None:
+        while not self._items.empty():
+            self.places.acquire()
+            if is_cancelled():
+                return
+            try:
+                index, item = self._items.get_nowait()
+            except queue.Empty:  # another thread has the last one
+                return
+            try:
+                self._outcomes.put((index, self._work(item), None))
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+                self._outcomes.put((index, None, error))
+
+    def next_outcome(self) -> tuple[int, _R]:
+        """The number of the next item whose work has ended, and the result."""
+        while True:
+            with suppress(queue.Empty):
+                index, result, error = self._outcomes.get(timeout=_POLL_SECONDS)
+                break
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        return index, result
+
+    def cancel(self) -> None:
+        self._scope.cancel()
+        self._outcomes.put((0, None, Cancelled()))
+        self.places.release(max(1, len(self._tasks)))
+
+    def join(self) -> None:
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for task in self._tasks:
+            task.thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def begin(work: Callable[[_T], _R], items: Iterable[_T], *, at_once: int, name: str) -> Begun[_R]:
@@ -193,19 +336,20 @@ def begin(work: Callable[[_T], _R], items: Iterable[_T], *, at_once: int, name: 
         >>> sorted(begin(len, ["a", "bc"], at_once=2, name="example").as_they_come())
         [1, 2]
     """
-    crew, size = _crew(work, items, None)
+    listed = list(items)
+    crew = _Crew(work, listed, len(listed))
     try:
-        crew.start(min(at_once, size), name)
+        crew.start(at_once, name)
     except BaseException:
         crew.cancel()
         raise
-    return Begun(crew, size)
+    return Begun(crew, len(listed))
 
 
 class Begun(Generic[_R]):
     """Work that was begun, whose results may be taken once."""
 
-    def __init__(self, crew: _Crew, size: int) -> None:
+    def __init__(self, crew: _Crew[Any, _R], size: int) -> None:
         self._crew = crew
         self._size = size
 
@@ -218,99 +362,76 @@ class Begun(Generic[_R]):
         """
         with when_cancelled(self._crew.cancel):
             for _ in range(self._size):
-                yield self._crew.next_result()[1]
+                yield self._crew.next_outcome()[1]
 
     def cancel(self) -> None:
-        """End the threads where they look whether they are cancelled; waits for a network are not cut short."""
-        self._crew.cancel(hurry=False)
+        """End the threads."""
+        self._crew.cancel()
 
 
-class _Crew:
-    """The threads of one call of `side_by_side`.
+@contextmanager
+def read_ahead(
+    pieces: Callable[[], Iterable[_T]], *, ahead: int, name: str, seconds: float | None = None
+) -> Iterator[Iterator[_T]]:
+    """Make pieces in another thread, some of them ahead of who uses them.
 
-    They are daemons, unlike those of an executor: the end of the process does not wait for them.
+    Args:
+        pieces: Makes them, in the other thread.
+        ahead: The most pieces that wait to be used.
+        name: Part of the thread's name.
+        seconds: How long to wait for a piece. Making one may hang for ever: it is left alone. Default: no limit; the
+            thread has ended when the block has.
+
+    Yields:
+        The pieces. An error of making them is raised there, and a `TimeoutError` where none comes in time.
+
+    Example:
+        >>> with read_ahead(lambda: "abc", ahead=2, name="example") as pieces:
+        ...     "".join(pieces)
+        'abc'
     """
+    made: queue.SimpleQueue[tuple[_T] | None] = queue.SimpleQueue()
+    room = threading.Semaphore(ahead)
+    left = threading.Event()
 
-    def __init__(
-        self,
-        work: Callable[[Any], Any],
-        tasks: list[tuple[contextvars.Context, Any]],
-        cancelled: _Cancellation,
-        ahead: int,
-    ) -> None:
-        self._work = work
-        self._permits = threading.Semaphore(ahead)
-        self._cancelled = cancelled
-        self._number = len(tasks)
-        self._tasks: queue.SimpleQueue[tuple[int, contextvars.Context, Any]] = queue.SimpleQueue()
-        self._outcomes: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        for index, (context, item) in enumerate(tasks):
-            self._tasks.put((index, context, item))
+    def make() -> None:
+        try:
+            for piece in pieces():
+                room.acquire()
+                if left.is_set() or is_cancelled():
+                    return
+                made.put((piece,))
+        finally:
+            made.put(None)
 
-    def start(self, threads: int, name: str) -> None:
-        for number in range(threads):
-            thread = threading.Thread(target=self._run, name=f"kernels-{name}_{number}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+    def used() -> Iterator[_T]:
+        while (piece := _taken(made, seconds)) is not None:
+            room.release()
+            yield piece[0]
+        task.result()
 
-    def _run(self) -> None:
-        while True:
-            self._permits.acquire()
-            if self._cancelled.is_set():
-                return
-            try:
-                index, context, item = self._tasks.get_nowait()
-            except queue.Empty:
-                self._permits.release()
-                return
-            try:
-                self._outcomes.put((index, context.run(self._work, item), None))
-            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-                self._outcomes.put((index, None, error))
+    def end() -> None:
+        task.cancel()
+        room.release()
+        made.put(None)
 
-    def results(self, done: Callable[[], None]) -> list[Any]:
-        """The results, in the order of the tasks."""
-        found: list[Any] = [None] * self._number
-        for _ in range(self._number):
-            index, found[index] = self.next_result()
-            done()
-        return found
+    task = Task(make, name=name)
+    try:
+        with when_cancelled(end):
+            yield used()
+    finally:
+        left.set()
+        room.release()
+        while seconds is None and task.thread.is_alive():
+            task.thread.join(_POLL_SECONDS)
 
-    def in_order(self) -> Iterator[Any]:
-        """Each result when it is asked for; the work on another item begins when the next one is."""
-        found: dict[int, Any] = {}
-        for wanted in range(self._number):
-            while wanted not in found:
-                index, result = self.next_result()
-                found[index] = result
-            yield found.pop(wanted)
-            self._permits.release()
 
-    def next_result(self) -> tuple[int, Any]:
-        """The next outcome: the number of its task, and the result."""
-        while True:
-            with suppress(queue.Empty):
-                index, result, error = self._outcomes.get(timeout=_POLL_SECONDS)
-                break
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error
-        return index, result
-
-    def cancel(self, *, hurry: bool = True) -> None:
-        """End the threads, and the wait for their results."""
-        self._cancelled.cancel(hurry=hurry)
-        self._outcomes.put((0, None, Cancelled()))
-        self._permits.release(max(1, len(self._threads)))
-
-    def join(self) -> None:
-        """Wait a limited time for the threads to end."""
-        deadline = time.monotonic() + _GRACE_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+def _taken(made: queue.SimpleQueue[_T], seconds: float | None) -> _T:
+    deadline = time.monotonic() + (threading.TIMEOUT_MAX if seconds is None else seconds)
+    while (left := deadline - time.monotonic()) > 0:
+        with suppress(queue.Empty):
+            return made.get(timeout=min(left, _POLL_SECONDS))
+    raise TimeoutError(f"nothing came for {seconds:g} seconds")
 
 
 def pause(seconds: float) -> None:
@@ -319,17 +440,17 @@ def pause(seconds: float) -> None:
     Raises:
         Cancelled: It was.
     """
-    cancellation = _cancellation.get()
-    if cancellation is None:
+    scope = _scope.get()
+    if scope is None:
         time.sleep(seconds)
-    elif cancellation.wait(seconds):
+    elif scope.cancelled.wait(seconds):
         raise Cancelled
 
 
 def is_cancelled() -> bool:
     """Whether the work was cancelled."""
-    cancellation = _cancellation.get()
-    return cancellation is not None and cancellation.is_set()
+    scope = _scope.get()
+    return scope is not None and scope.cancelled.is_set()
 
 
 def check_cancelled() -> None:
@@ -349,70 +470,6 @@ def when_cancelled(action: Callable[[], object]) -> Iterator[None]:
         >>> with when_cancelled(lambda: print("cancelled")):
         ...     pass
     """
-    cancellation = _cancellation.get()
-    if cancellation is None:
+    scope = _scope.get()
+    with nullcontext() if scope is None else scope.during(action):
         yield
-        return
-    with cancellation.during(action):
-        yield
-
-
-def feed(pieces: Iterable[_T], use: Callable[[Iterator[_T]], object], *, ahead: int, name: str) -> None:
-    """Make pieces in this thread, and use them in another one at the same time.
-
-    Args:
-        pieces: The pieces. No more of them are made after an error of `use`.
-        use: Called with all pieces, in a thread that has ended when this function does.
-        ahead: The most pieces that wait to be used.
-        name: The end of the thread's name.
-
-    Raises:
-        BaseException: The error of making the pieces, else that of `use`.
-
-    Example:
-        >>> feed("abc", lambda pieces: print(*pieces), ahead=2, name="example")
-        a b c
-    """
-    waiting: queue.Queue[_T | _End] = queue.Queue(ahead)
-    problem: list[BaseException] = []
-
-    def given() -> Iterator[_T]:
-        while not isinstance(piece := waiting.get(), _End):
-            yield piece
-        if piece is _End.BROKEN:
-            raise Cancelled
-
-    def work() -> None:
-        rest = given()
-        try:
-            use(rest)
-        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that made the pieces
-            problem.append(error)
-        with suppress(Cancelled):
-            for _ in rest:  # the other thread may wait for a place
-                pass
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name=f"kernels-{name}", daemon=True)
-    thread.start()
-    end = _End.BROKEN
-    try:
-        for piece in pieces:
-            waiting.put(piece)
-            if problem:
-                break
-        end = _End.COMPLETE
-    finally:
-        waiting.put(end)
-        thread.join()
-    if problem:
-        try:
-            raise problem[0]
-        finally:
-            problem.clear()
-
-
-class _End(Enum):
-    """Why there are no more pieces."""
-
-    COMPLETE = 0
-    BROKEN = 1

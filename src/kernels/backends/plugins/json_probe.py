@@ -20,9 +20,9 @@ from kernels.backends.base import Unanswered
 from kernels.backends.plugins.arch_rules import rule_reads
 from kernels.backends.plugins.json_schema import Declaration, Detect, Query
 from kernels.backends.plugins.torch_expression import follow_torch_path, parse_torch_path
-from kernels.backends.probing import answer_within
 from kernels.support import command as commands
 from kernels.support.command import CommandFailed, run_command
+from kernels.support.tasks import Task
 from kernels.support.version import MajorMinor
 
 __all__ = ["LOOK_SECONDS", "MAX_DEVICES", "DeclaredFacts", "DeclaredQueries"]
@@ -314,7 +314,7 @@ def _ask_torch(path: str, clock: _Clock) -> Any:
     steps = parse_torch_path(path)
     seconds = clock.seconds(commands.SECONDS)
     try:
-        return answer_within(seconds, lambda: follow_torch_path(steps, torch))
+        return Task(lambda: follow_torch_path(steps, torch), name="backend").result(seconds)
     except TimeoutError:
         why = f"torch.{path} did not answer within {commands.rounded(seconds)} seconds"
         raise NoAnswer(why, timed_out=True, of_torch=True) from None
