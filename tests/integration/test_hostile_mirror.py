@@ -117,12 +117,12 @@ def test_a_signed_document_in_another_place_is_refused(
     put(tree, INDEX, document(tree, index_path("acme/gelu")))
     refused(server, "it is the index of 'acme/gelu', not of acme/relu")
     put(tree, INDEX, document(tree, commit_path("acme/relu", older)))
-    refused(server, f"it is the document of commit '{older}', not of the repository")
+    refused(server, f"it is the document of commit {older}, not of the repository")
     put(tree, INDEX, document(tree, "mirror.json"))
     refused(server, "not a valid document of a mirror")
     put(tree, INDEX, own)
     for wrong, says in (
-        (commit_path("acme/relu", head), f"it is the document of commit '{head}', not of commit {older}"),
+        (commit_path("acme/relu", head), f"it is the document of commit {head}, not of commit {older}"),
         (INDEX, f"it is the document of the repository, not of commit {older}"),
         (index_path("acme/gelu"), "it is the index of 'acme/gelu', not of acme/relu"),
     ):
@@ -250,13 +250,13 @@ def listed(**values: object) -> Change:
     ("change", "says"),
     [
         (other_archive, "found something else"),
-        (of_all("size", 2**60), "not the size of an archive"),
+        (of_all("size", 2**60), r"at `\$\.builds\[...\]\.archive\.size`"),
         (of_all("size", 2**40), "more than an archive of its files can have"),
-        (of_all("size", -1), "not the size of an archive"),
+        (of_all("size", -1), r"at `\$\.builds\[...\]\.archive\.size`"),
         (of_all("name", "../../etc/passwd"), "not the name of an archive"),
         (of_all("name", "archives/00/" + "0" * 64 + ".tar.zst"), "not the name of an archive"),
         (of_all("sha256", "0" * 64), "not the name of an archive"),
-        (of("number", 0), "0 is not the number of an index"),
+        (of("number", 0), r"`int` >= 1 - at `\$\.number`"),
         (of("number", 10**400), "not a valid document"),
         (of("time", FUTURE), f"it has the time {FUTURE}, which is in the future"),
         (of("time", "9999-99-99T99:99:99Z"), "is not a time"),
@@ -265,7 +265,7 @@ def listed(**values: object) -> Change:
         (of("repo-id", "acme/\u212aelu"), "not of acme/relu"),
         (of("repo-id", "acme/relu\u200b"), "not of acme/relu"),
         (of("moved-to", "../../x"), "expected 'org/name'"),
-        (of("branches", {"v1": "../../x"}), "is not a commit"),
+        (of("branches", {"v1": "../../x"}), r"at `\$\.branches"),
         (of("commits", [[]] * 3), "not a valid document"),
         (listed(path="../../../escape.py"), "could leave its folder"),
         (listed(path="/etc/passwd"), "could leave its folder"),
@@ -301,7 +301,7 @@ def _json(value: object) -> bytes:
         ),
         (
             b'{"mirror-format":1,"content":{},"signatures":[' + b",".join([b'{"kind":"","value":""}'] * 99) + b"]}",
-            "more than 16 signatures",
+            r"length <= 16 - at `\$\.signatures`",
         ),
     ],
 )

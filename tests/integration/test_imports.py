@@ -19,7 +19,7 @@ RARE = frozenset(
         *("configparser", "filecmp", "filelock", "html", "huggingface_hub.utils._auth", "tomllib", "tomli", "yaml"),
         "kernels.cache.writing",
         *("kernels.mirror", "kernels.models.kernel_status", "kernels.models.lockfile", "kernels.models.mirror"),
-        *("kernels.models.mirror_checks", "kernels.models.mirror_document", "kernels.models.project"),
+        *("kernels.models.mirror_document", "kernels.models.project"),
         *("kernels.resolver.content_hash", "kernels.resolver.advice"),
         *("kernels.resolver.signature_check", "kernels.resolver.target_table", "kernels.resolver.target_text"),
         *("kernels.sources.speculative_fetch", "kernels.sources.folder", "kernels.sources.folder_record"),

@@ -12,11 +12,14 @@ first request whether a Hub or a mirror answers. `docs/mirror-format.md` describ
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
+from kernels.models.requested_names import MAX_VERSION
 from kernels.models.requirement import check_repo_id
-from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, MAX_FILE_BYTES, RepoFile, Snapshot
 from kernels.support.text import is_safe
 
 __all__ = [
@@ -40,6 +43,13 @@ __all__ = [
 
 #: The name of the mirror's own index.
 MIRROR_FILE = "mirror.json"
+
+#: The number of an index: every reader of JSON reads the largest one exactly (RFC 8259, section 6).
+Number = Annotated[int, Meta(ge=1, le=2**53 - 1)]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+#: The hash of a build, of kind `git_lfs_concat` of lockfiles.
+Content = Annotated[str, Meta(pattern=r"^sha256-[0-9a-f]{64}\Z")]
+Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 
 #: Builds that are named although they are not here, and the characters of a name.
 _MOST_ABSENT, _LONGEST_NAME = 1000, 250
@@ -75,8 +85,8 @@ class MirrorArchive(msgspec.Struct, frozen=True, rename="kebab", gc=False):
     """
 
     name: str
-    size: int
-    sha256: str
+    size: Annotated[int, Meta(ge=1, le=MAX_FILE_BYTES)]
+    sha256: Sha256
 
 
 class MirrorBuild(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
@@ -113,7 +123,7 @@ class MirrorCommit(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=Tr
         texts: The text of each of those files.
     """
 
-    variants: dict[str, str]
+    variants: dict[str, Content]
     taken: str
     date: str = ""
     absent: tuple[str, ...] = ()
@@ -164,17 +174,17 @@ class RepositoryIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab",
     """
 
     repo_id: str
-    number: int
+    number: Number
     time: str
     origin: MirrorOrigin
     publisher: MirrorPublisher
-    commits: dict[str, MirrorCommit]
-    builds: dict[str, MirrorBuild]
-    commit: str | None = None
-    branches: dict[str, str] = {}
-    tags: dict[str, str] = {}
+    commits: dict[Commit, MirrorCommit]
+    builds: dict[Content, MirrorBuild]
+    commit: Commit | None = None
+    branches: dict[str, Commit] = {}
+    tags: dict[str, Commit] = {}
     moved_to: str | None = None
-    older: tuple[str, ...] = ()
+    older: tuple[Commit, ...] = ()
 
     def snapshot(self, commit: str) -> Snapshot | None:
         """The files of a commit that the mirror has, as the origin listed them; None if it is not in this document."""
@@ -211,9 +221,9 @@ class MirroredRepository(msgspec.Struct, frozen=True, rename="kebab", omit_defau
         versions: The versions it has, the newest first.
     """
 
-    number: int
+    number: Number
     time: str
-    versions: tuple[int, ...] = ()
+    versions: tuple[Annotated[int, Meta(ge=0, le=MAX_VERSION)], ...] = ()
 
 
 class MirrorIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
@@ -226,7 +236,7 @@ class MirrorIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omi
         repositories: The repositories of the mirror.
     """
 
-    number: int
+    number: Number
     time: str
     writer: str
     repositories: dict[str, MirroredRepository]

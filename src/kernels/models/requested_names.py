@@ -10,6 +10,7 @@ from typing import Any
 from kernels.errors import RequestError
 
 __all__ = [
+    "MAX_VERSION",
     "allowed_repositories",
     "check_repo_id",
     "check_requested",
@@ -30,7 +31,7 @@ _COMMIT = r"[0-9a-f]{40}|[0-9a-f]{64}"
 _REVISION = r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])"
 
 #: The largest version.
-_MAX_VERSION = 10**6
+MAX_VERSION = 10**6
 
 
 def check_requested(repo_id: Any, version: Any, revision: Any) -> int | None:
@@ -163,8 +164,8 @@ def check_version(version: Any) -> int:
     if isinstance(version, bool) or not hasattr(version, "__index__"):
         raise TypeError(f"`version` is {version!r} ({type(version).__name__}); expected an integer such as 1.")
     number: int = operator.index(version)
-    if not 0 <= number <= _MAX_VERSION:
-        raise RequestError(f"`version` is {number}; expected 0 or a positive integer up to {_MAX_VERSION}.")
+    if not 0 <= number <= MAX_VERSION:
+        raise RequestError(f"`version` is {number}; expected 0 or a positive integer up to {MAX_VERSION}.")
     return number
 
 

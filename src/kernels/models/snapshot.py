@@ -142,7 +142,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
         for file in self.files:
             check_path(self.repo_id, file)
             if file.path in paths:
-                raise InvalidRepository(f"{self.repo_id} lists the file {file.path!r} twice. Nothing was downloaded.")
+                raise InvalidRepository(f"{self.repo_id} lists the file {file.path!r} twice.")
             paths.add(file.path)
         folders: set[str] = set()
         for path in paths:
@@ -211,9 +211,7 @@ def _check_unusual(repo_id: str, file: RepoFile) -> None:
         or (not file.path.isprintable() and re.search(_UNSAFE, file.path))
         or file.size < 0
     ):
-        raise InvalidRepository(
-            f"{repo_id} lists the file {file.path[:200]!r}: a path that could leave its folder. Nothing was downloaded."
-        )
+        raise InvalidRepository(f"{repo_id} lists the file {file.path[:200]!r}: a path that could leave its folder.")
     if file.size > MAX_FILE_BYTES:
         raise InvalidRepository(
             f"{repo_id} lists {format_value(file.path, 200)} with the size {format_value(file.size)}."
@@ -222,6 +220,4 @@ def _check_unusual(repo_id: str, file: RepoFile) -> None:
     inside = "/".join(parts[2:]) if parts[0] == BUILD_FOLDER else ""
     if not is_safe(inside):
         # Progress bars, logs and errors show the paths, those of other libraries as well.
-        raise InvalidRepository(
-            f"{repo_id} lists the file {file.path[:200]!r}: a path with invisible characters. Nothing was downloaded."
-        )
+        raise InvalidRepository(f"{repo_id} lists the file {file.path[:200]!r}: a path with invisible characters.")
