@@ -15,9 +15,8 @@ from kernels.errors import InvalidMetadata, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
-from kernels.trust.active_policy import active_policy
 from kernels.trust.content import BuildContent
-from kernels.trust.signing_policy import Identity, Policy, Rule
+from kernels.trust.policy import Identity, Policy, Rule, policy_to_verify
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES, allowed, check_signature, parse_bundle, signer_of, too_large
 
 __all__ = [
@@ -248,7 +247,7 @@ def verify_variant(
         VerificationResult.SignatureBundleMissing()
     """
     folder = Path(variant_path)
-    policy = active_policy() or Policy.community()
+    policy = policy_to_verify()
     try:
         bundle = parse_bundle(read_bounded(folder / BUNDLE_FILE, MAX_BUNDLE_BYTES))
     except (FileNotFoundError, NotRegularFile):

@@ -29,8 +29,8 @@ from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.requirements_check import unmet_prerequisite
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
+from kernels.trust.policy import Identity, Policy, Rule
 from kernels.trust.publishers import TrustPolicy
-from kernels.trust.signing_policy import Identity, Policy, Rule
 from kernels.trust.sigstore import allowed
 
 PAGE = ROOT / "docs" / "which-build.md"

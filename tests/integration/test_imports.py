@@ -25,7 +25,7 @@ RARE = frozenset(
         *("kernels.sources.speculative_fetch", "kernels.sources.folder", "kernels.sources.folder_record"),
         *("kernels.sources.hub_listing", "kernels.sources.mirror_remote", "kernels.sources.progress"),
         *("kernels.support.json_mistakes", "kernels.support.lock_holder", "kernels.support.toml"),
-        *("kernels.support.yaml", "kernels.trust.signing_policy", "kernels.trust.sigstore"),
+        *("kernels.support.yaml", "kernels.trust.sigstore"),
     }
 )
 

@@ -25,8 +25,8 @@ from kernels.resolver.finder import find_snapshot, resolve_snapshot
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
+from kernels.trust.policy import Policy, Rule
 from kernels.trust.publishers import Admission, TrustPolicy
-from kernels.trust.signing_policy import Policy, Rule
 
 RELU = Requirement("acme/relu", version=1)
 V2 = {"v1": kernel(), "v2": kernel(version=2)}
@@ -183,7 +183,7 @@ def test_a_redirect_does_not_lead_out_of_a_required_signature(old: bool, new: bo
     policy = Policy({"acme/old": Rule(required=old), "acme/relu": Rule(required=new)})
     within, asked = context(source, signing=policy), Requirement("acme/old", version=1)
     if not refused:
-        assert resolve_snapshot(within, asked).found.signing_rule(within) == Rule(required=new)
+        assert (resolve_snapshot(within, asked).found.signing_rule(within) is not None) == new
         return
     with pytest.raises(UntrustedSignature, match="acme/old must be signed"):
         resolve_snapshot(within, asked)

@@ -26,8 +26,8 @@ from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.resolver.planner import PlanTree, plan_every_build, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
+from kernels.trust.policy import Policy, Rule
 from kernels.trust.publishers import TrustPolicy
-from kernels.trust.signing_policy import Policy, Rule
 
 CPU = "torch2.9-cpu-x86_64-linux"
 BOTH = ("torch-cpu", "torch-cuda")

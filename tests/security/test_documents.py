@@ -93,7 +93,7 @@ def test_every_document_that_nests_is_refused(tmp_path: Path) -> None:
 def test_a_bundle_that_nests_is_refused_before_it_is_parsed() -> None:
     pytest.importorskip("sigstore")
     from kernels.errors import UntrustedSignature
-    from kernels.trust.signing_policy import Policy
+    from kernels.trust.policy import Policy
     from kernels.trust.sigstore import verify_bundle
 
     [rule] = Policy.community().all_rules()
@@ -201,7 +201,7 @@ from kernels.authoring.publish.card.card import _read as page
 from kernels.authoring.publish.card.python_api import read_api
 from kernels.models.snapshot import RepoFile
 from kernels.wheel_hooks import wheel_files
-from kernels.trust.signing_policy import Policy, Rule
+from kernels.trust.policy import Policy, Rule
 from kernels.sources.folder import _read
 from kernels.sources.folder_record import read_folder_record
 from kernels.support.files import NotRegularFile

@@ -29,7 +29,7 @@ from kernels.resolver.variant import parse_variant
 from kernels.sources.folder_record import RECORD_FILE, read_folder_record
 from kernels.support.toml import locate, parse_toml
 from kernels.support.yaml import read_yaml
-from kernels.trust.signing_policy import Policy
+from kernels.trust.policy import Policy
 from kernels.tuning.entries import read_configs
 
 settings.register_profile(

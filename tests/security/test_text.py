@@ -33,7 +33,7 @@ from kernels.support.formatting import error_on_one_line, format_error, format_t
 from kernels.support.logs import logger, make_safe
 from kernels.support.text import SafeText, clean, escaped, indented, one_line
 from kernels.support.warn import warn_once
-from kernels.trust.signing_policy import Identity, Rule
+from kernels.trust.policy import Identity, Rule
 from kernels.trust.sigstore import allowed
 
 #: What a line looks like that a hostile text would put into our messages.

@@ -32,7 +32,7 @@ from kernels.errors import DigestMismatch, InvalidMetadata, InvalidRepository, U
 from kernels.resolver.signature_check import _path as signature_record
 from kernels.resolver.signature_check import signer_of
 from kernels.settings import cache_dir
-from kernels.trust.signing_policy import Policy
+from kernels.trust.policy import Policy
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES
 
 #: Two builds that fit this machine, the preferred first.

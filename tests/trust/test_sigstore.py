@@ -14,7 +14,7 @@ import pytest
 from sigstore_root import ACME, OTHERS, SigstoreRoot, Workflow
 
 from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError, UntrustedSignature
-from kernels.trust.signing_policy import Identity, Rule
+from kernels.trust.policy import Identity, Rule
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES, verify_bundle
 
 METADATA = b'{"name": "relu"}'

@@ -36,7 +36,7 @@ def verify(url: str, repositories: Sequence[str], policy: Path | None, as_json: 
     """
     from kernels.operations.mirroring.addresses import open_mirror
     from kernels.operations.mirroring.verify import verify_mirror
-    from kernels.trust.signing_policy import Policy
+    from kernels.trust.policy import Policy
 
     store, writable = open_mirror(url)
     rules = None if policy is None else Policy.read(policy)

@@ -15,7 +15,7 @@ from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
     from kernels.operations.verify_report import BuildReport
-    from kernels.trust.signing_policy import Policy
+    from kernels.trust.policy import Policy
 
 __all__ = ["verify"]
 
@@ -104,13 +104,12 @@ def verify(
 
 
 def _policy(path: Path | None, trusted_root: Path | None) -> Policy | None:
-    from kernels.trust.active_policy import active_policy
-    from kernels.trust.signing_policy import Policy
+    from kernels.trust.policy import Policy, policy_to_verify
 
     policy = None if path is None else Policy.read(path)
     if trusted_root is None:
         return policy
-    return (policy or active_policy() or Policy.community()).with_trusted_root(trusted_root)
+    return policy_to_verify(policy).with_trusted_root(trusted_root)
 
 
 def _plain(report: BuildReport) -> dict[str, object]:

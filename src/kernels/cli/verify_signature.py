@@ -33,7 +33,7 @@ def verify_signature(
         $ kernels verify-signature org/my-kernel 1 --all-variants --filter-unsigned
     """
     from kernels.operations.verify import verify_repository
-    from kernels.trust.signing_policy import Policy
+    from kernels.trust.policy import Policy
 
     rows = []
     signers = None if policy is None else Policy.read(policy)

@@ -51,7 +51,7 @@ def check_variables() -> Findings:
 
 def _invalid_policy() -> list[str]:
     """What is wrong with the active signing policy."""
-    from kernels.trust.active_policy import active_policy
+    from kernels.trust.policy import active_policy
 
     try:
         active_policy()

@@ -20,8 +20,7 @@ from kernels.models.mirror_document import MIRROR_FORMAT, MirrorDocument
 from kernels.models.mirror_keys import Ed25519Key, MirrorKey, SigstoreIdentity
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_names, format_text, format_value
-from kernels.trust.active_policy import active_policy
-from kernels.trust.signing_policy import Rule
+from kernels.trust.policy import Rule, active_policy
 
 __all__ = ["Ed25519Signer", "MirrorSigner", "SigstoreSigner", "active_signer", "check_signatures", "signed_bytes"]
 

@@ -39,7 +39,7 @@ from kernels.sources.progress import watched
 from kernels.support.formatting import wrong_type
 from kernels.support.tasks import side_by_side
 from kernels.tracebacks import public
-from kernels.trust.active_policy import active_policy
+from kernels.trust.policy import active_policy
 from kernels.trust.publishers import TrustPolicy
 
 __all__ = [

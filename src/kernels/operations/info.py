@@ -39,7 +39,7 @@ from kernels.support.formatting import format_text
 from kernels.support.logs import logger
 from kernels.support.tasks import side_by_side
 from kernels.support.warn import warn_once
-from kernels.trust.active_policy import active_policy
+from kernels.trust.policy import active_policy
 from kernels.trust.publishers import TrustPolicy
 
 if TYPE_CHECKING:

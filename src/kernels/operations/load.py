@@ -35,7 +35,7 @@ from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without
 from kernels.support.formatting import wrong_type
 from kernels.support.logs import logger
 from kernels.support.tasks import side_by_side
-from kernels.trust.active_policy import active_policy
+from kernels.trust.policy import active_policy
 from kernels.trust.publishers import TrustPolicy
 
 if TYPE_CHECKING:

@@ -36,10 +36,9 @@ from kernels.sources.folder import FolderSource, PathSource
 from kernels.sources.folder_record import FolderRecord, read_folder_record, recorded_repositories
 from kernels.support.checks import CheckResult
 from kernels.support.tasks import side_by_side
-from kernels.trust.active_policy import active_policy
 from kernels.trust.content import BuildContent
+from kernels.trust.policy import Policy, Rule, policy_to_verify
 from kernels.trust.publishers import TrustPolicy, is_refused
-from kernels.trust.signing_policy import Policy, Rule
 
 __all__ = ["verify_lock", "verify_path", "verify_repository"]
 
@@ -89,7 +88,7 @@ def verify_repository(
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
         KernelsError: It is not available; as for `get_kernel`.
     """
-    policy = policy or _policy()
+    policy = policy_to_verify(policy)
     requirement = Requirement(repo_id, version=version, revision=revision)
     return _verify(_chosen(requirement, all_variants, policy, offline, active_lock()))
 
@@ -109,7 +108,7 @@ def verify_lock(
         LockError: It is not a lockfile (a `ValueError`).
         KernelsError: As for `verify_repository`.
     """
-    policy = policy or _policy()
+    policy = policy_to_verify(policy)
     lock = active_lock(file=path)
     builds: list[_BuildToVerify] = []
     pins = () if lock.lock is None else lock.lock.pins
@@ -136,7 +135,7 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
         InvalidRepository, LockError: A record or the lockfile in the folder cannot be read (a `ValueError`).
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
     """
-    policy = policy or _policy()
+    policy = policy_to_verify(policy)
     path = Path(os.path.abspath(path.expanduser()))
     carried = recorded_repositories(path)
     if carried is not None:
@@ -145,10 +144,6 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
     snapshot = source.snapshot(source.requirement, "")
     rules = policy.all_rules()
     return _verify([_BuildToVerify(source, snapshot, name, rules, offline, None) for name in snapshot.builds])
-
-
-def _policy() -> Policy:
-    return active_policy() or Policy.community()
 
 
 def _chosen(

@@ -16,7 +16,7 @@ from kernels.support.checks import CheckResult
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import plural
 from kernels.trust.content import BuildContent
-from kernels.trust.signing_policy import Identity, Rule
+from kernels.trust.policy import Identity, Rule
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES, too_large, verify_bundle
 
 __all__ = ["NOT_PINNED", "BuildReport", "report_on_folder"]

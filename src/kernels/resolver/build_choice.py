@@ -170,12 +170,11 @@ def _choose_listed(
         check_arch=context.check_arch,
         device=context.device,
     )
-    signed = rule is not None and rule.required
 
     def read(name: str) -> Metadata | KernelsError:
         try:
             metadata = read_metadata(source, snapshot, name, rule)
-            if signed:
+            if rule is not None:
                 check_signed_version(found.version, metadata)
         except (InvalidMetadata, UntrustedSignature) as error:
             return error
@@ -186,7 +185,7 @@ def _choose_listed(
     with metadata_in_order(read, list(_readable(snapshot, unread, most)), alone=0 if every else 1) as facts:
         for name in unread:
             if likely is not None:
-                likely.expect(found, name, signed=signed)
+                likely.expect(found, name, signed=rule is not None)
             known[name] = next(facts, None) or _too_many(most)
             if not every and ranking.rejection(name, known[name]) is None:
                 break

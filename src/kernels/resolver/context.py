@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kernels.resolver.ordered_sources import PassedOver
     from kernels.resolver.target import Target
     from kernels.sources.call_sources import Sources
+    from kernels.trust.policy import Policy
     from kernels.trust.publishers import TrustPolicy
-    from kernels.trust.signing_policy import Policy
 else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
     Requirement = LikelyBuilds = PassedOver = Target = Sources = TrustPolicy = Policy = Any
 

@@ -206,14 +206,13 @@ def _no_builds(found: FoundSnapshot, admission: Admission) -> KernelsError | Non
 
 
 def _of_variant(context: ResolveContext, found: FoundSnapshot, variant: str, metadata: Metadata) -> Planned:
-    rule = found.signing_rule(context)
     return Planned(
         found,
         variant,
         metadata,
         metadata.backend.type,
         None,
-        signed=rule is not None and rule.required,
+        signed=found.signing_rule(context) is not None,
         pinned=found.pinned_content(context, variant),
     )
 

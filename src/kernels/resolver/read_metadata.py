@@ -15,7 +15,7 @@ from kernels.sources.hub_errors import of_hub
 from kernels.support.tasks import results_ahead, side_by_side
 
 if TYPE_CHECKING:
-    from kernels.trust.signing_policy import Rule
+    from kernels.trust.policy import Rule
 
 __all__ = [
     "MAX_READ_BYTES",
@@ -58,7 +58,7 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
         source: Where the snapshot comes from.
         snapshot: The snapshot.
         variant: The build.
-        rule: The policy's rule for the repository. A required signature is checked before the metadata is parsed.
+        rule: The policy's rule where a signature is required: it is checked before the metadata is parsed.
 
     Raises:
         InvalidMetadata: It is too large, or not in the format.
@@ -72,19 +72,18 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
         raise missing if source.user_owned else of_hub(missing, "RemoteEntryNotFoundError")
     if file.size > MAX_METADATA_BYTES:
         raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
-    required = rule is not None and rule.required
     try:
-        if required and not source.offline:
+        if rule is not None and not source.offline:
             _read_with_signature(source, snapshot, variant, file)
         content = source.read(snapshot, file, MAX_METADATA_BYTES)
     except NotInCache as error:
         raise MetadataNotInCache(error) from error
-    if rule is not None and required:
+    if rule is not None:
         from kernels.resolver.signature_check import require_signature
 
         require_signature(source, snapshot, variant, content, rule)
     metadata = Metadata.from_bytes(content, where=path)
-    if required and metadata.digest is None:
+    if rule is not None and metadata.digest is None:
         raise UntrustedSignature(
             f"its {METADATA_FILE} is signed, but has no digest, so the signature does not cover the build's files"
         )

@@ -31,7 +31,7 @@ from kernels.support.warn import warn_once
 if TYPE_CHECKING:
     from kernels.models.lockfile import ContentHash
     from kernels.resolver.context import ResolveContext
-    from kernels.trust.signing_policy import Rule
+    from kernels.trust.policy import Rule
 
 __all__ = ["FoundSnapshot", "PickCommit", "SnapshotKey", "check_move", "follow_redirects", "sources_of"]
 
@@ -91,10 +91,10 @@ class FoundSnapshot(msgspec.Struct, frozen=True):
         return None if self.lock is None else context.lock.content(self.listed_as, self.snapshot.commit, variant)
 
     def signing_rule(self, context: ResolveContext) -> Rule | None:
-        """Who must have signed the snapshot's builds; None where no policy applies."""
+        """Who must have signed the snapshot's builds; None where they need not be signed."""
         if context.signing is None or self.source.user_owned:
             return None
-        return context.signing.rule(self.snapshot.repo_id)
+        return context.signing.required_rule(self.snapshot.repo_id)
 
 
 #: Chooses the commit of a requirement; the pin is that of the repository's former name, where it was just renamed.
@@ -267,7 +267,7 @@ def _pick_with(context: ResolveContext) -> PickCommit:
 def _check_signing_kept(context: ResolveContext, old: str, new: str, source: Source) -> None:
     """Refuse a redirect out of a required signature: the file that redirects is not signed."""
     signing = context.signing
-    if signing is None or source.user_owned or not signing.rule(old).required or signing.rule(new).required:
+    if signing is None or source.user_owned or not signing.required_rule(old) or signing.required_rule(new):
         return
     raise UntrustedSignature(
         f"{old} must be signed, as {signing.where} says, and has moved to {new}, which need not be. Require a "

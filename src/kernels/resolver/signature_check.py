@@ -13,7 +13,7 @@ from kernels.errors import InvalidRepository, NotInCache, UntrustedSignature
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, Snapshot
 from kernels.sources.base import Source
 from kernels.support.record_file import StoredRecord, read_record, write_record
-from kernels.trust.signing_policy import Identity, Rule
+from kernels.trust.policy import Identity, Rule
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES, too_large, verify_bundle
 
 __all__ = ["require_signature", "signer_of"]

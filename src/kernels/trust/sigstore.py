@@ -15,7 +15,7 @@ from kernels.models.snapshot import BUNDLE_FILE
 from kernels.support.documents import check_json
 from kernels.support.forks import ForkLock
 from kernels.support.formatting import error_on_one_line, format_text
-from kernels.trust.signing_policy import Identity, Rule
+from kernels.trust.policy import Identity, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

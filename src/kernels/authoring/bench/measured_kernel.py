@@ -24,9 +24,8 @@ from kernels.resolver.planner import Planned, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources.folder import PathSource
 from kernels.support.files import read_bounded
-from kernels.trust.active_policy import active_policy
+from kernels.trust.policy import Policy, active_policy
 from kernels.trust.publishers import Admission, TrustPolicy, admission, ask_trust, unverified
-from kernels.trust.signing_policy import Policy
 
 __all__ = ["MeasuredKernel", "prepare_kernel"]
 

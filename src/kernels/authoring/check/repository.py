@@ -19,7 +19,7 @@ from kernels.resolver.finder import Resolved, resolve_snapshot
 from kernels.resolver.planner import plan_tree
 from kernels.resolver.read_metadata import check_signed_version, read_metadata
 from kernels.resolver.target import Target
-from kernels.trust.active_policy import active_policy
+from kernels.trust.policy import active_policy
 from kernels.trust.publishers import Admission, TrustPolicy, unverified
 
 __all__ = ["audit_repository"]
@@ -103,9 +103,8 @@ def _folder_to_load(context: ResolveContext, resolved: Resolved, variant: str) -
     if resolved.admission not in allowed:
         raise unverified(snapshot.repo_id, source.publishers)
     rule = found.signing_rule(context)
-    signed = rule is not None and rule.required
     digest: Digest | None = None
-    if signed:
+    if rule is not None:
         try:
             metadata = read_metadata(source, snapshot, variant, rule)
             check_signed_version(found.version, metadata)
@@ -117,5 +116,6 @@ def _folder_to_load(context: ResolveContext, resolved: Resolved, variant: str) -
     pinned = found.pinned_content(context, variant)
     folder = source.fetch(snapshot, variant)
     # The check of the digest reports a mismatch that neither a signature nor a lock forbids.
-    check_build(source, snapshot, variant, folder, ExpectedContent(digest, pinned, found.lock or "", signed=signed))
+    expected = ExpectedContent(digest, pinned, found.lock or "", signed=rule is not None)
+    check_build(source, snapshot, variant, folder, expected)
     return folder

@@ -53,7 +53,7 @@ from kernels.sources.call_sources import Sources
 from kernels.sources.session_cache import forget
 from kernels.support.tasks import side_by_side
 from kernels.tracebacks import public
-from kernels.trust.active_policy import active_policy
+from kernels.trust.policy import active_policy
 from kernels.trust.publishers import TrustPolicy
 
 __all__ = ["PlannedMirroring", "mirror"]

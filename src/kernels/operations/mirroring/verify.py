@@ -41,9 +41,8 @@ from kernels.operations.mirroring.contents import (
 from kernels.resolver.read_metadata import check_signed_version
 from kernels.sources.progress import downloading, report
 from kernels.support.tasks import side_by_side
-from kernels.trust.active_policy import active_policy
 from kernels.trust.content import hash_of_files
-from kernels.trust.signing_policy import Policy
+from kernels.trust.policy import Policy, policy_to_verify
 from kernels.trust.sigstore import verify_bundle
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def verify_mirror(
         )
     problems += conflicts
     problems += [problem for found in checked for problem in found]
-    signatures, unchecked, wrong = _check_signatures(contents.values(), policy or active_policy() or Policy.community())
+    signatures, unchecked, wrong = _check_signatures(contents.values(), policy_to_verify(policy))
     unnamed = None
     if writable is not None:
         unnamed, unlisted = _unnamed(writable, contents, archives, None if wanted else set(again.repositories))

@@ -257,7 +257,7 @@ def _unchanged(
     """The choice, if the mirror has its commit whole, with the names and the publisher that the origin has now."""
     context, requirement = choice.context, choice.requirement
     repo_id, source = requirement.repo_id, context.sources.default
-    if context.signing is not None and context.signing.rule(repo_id).required:
+    if context.signing is not None and context.signing.required_rule(repo_id):
         return None  # the policy may be newer than the mirror
     heads = None if requirement.commit is not None else _heads(source, repo_id, started)
     index = known(repo_id, None)

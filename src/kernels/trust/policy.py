@@ -1,23 +1,30 @@
-"""Policies: which identities may sign the builds of which repositories, read from a TOML file."""
+"""Policies: which identities may sign the builds of which repositories, read from a TOML file.
+
+Most processes have none: then no file is read, and nothing that reads one is imported.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
+from kernels import settings
 from kernels.errors import RequestError
 from kernels.models.requirement import check_repo_id
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_text
-from kernels.support.toml import Section, parse_toml, read_toml
 
-__all__ = ["Identity", "Policy", "Rule", "read_once"]
+if TYPE_CHECKING:
+    from kernels.support.toml import Section
+
+__all__ = ["Identity", "Policy", "Rule", "active_policy", "policy_to_verify"]
 
 _COMMUNITY = Path(__file__).with_name("community.toml")
 _PACKAGED = "the policy of this package"
@@ -105,6 +112,7 @@ class Policy(msgspec.Struct, frozen=True):
     where: str = _PACKAGED
 
     @staticmethod
+    @cache
     def community() -> Policy:
         """The policy of this package: the signers of the community publisher; no signature is required.
 
@@ -112,7 +120,7 @@ class Policy(msgspec.Struct, frozen=True):
             >>> Policy.community().rule("kernels-community/activation").signers[0].source_repository
             'https://github.com/huggingface/kernels-community'
         """
-        return _community()
+        return _read(_COMMUNITY, _PACKAGED)
 
     @staticmethod
     def read(path: Path) -> Policy:
@@ -124,15 +132,10 @@ class Policy(msgspec.Struct, frozen=True):
         Raises:
             RequestError: It cannot be read, or is not a policy; the message has the line.
         """
-        try:
-            file = read_toml(path)
-        except OSError as error:
-            raise RequestError(f"The policy {path} cannot be read: {error.strerror or error}.") from None
-        top = Section(file, (), file.data)
-        own = _policy(top, str(path), path.parent)
+        own = _read(path, str(path))
         known = {
             name: replace(rule, required=own.required, trusted_root=own.trusted_root, where=own.where)
-            for name, rule in _community().rules.items()
+            for name, rule in Policy.community().rules.items()
         }
         return replace(own, rules=known | dict(own.rules))
 
@@ -147,6 +150,11 @@ class Policy(msgspec.Struct, frozen=True):
         found = self.rules.get(name) or self.rules.get(f"{name.partition('/')[0]}/*")
         return found or Rule((), self.required, self.trusted_root, self.where)
 
+    def required_rule(self, repo_id: str) -> Rule | None:
+        """The rule of a repository whose builds must be signed; None for a repository whose builds need not be."""
+        rule = self.rule(repo_id)
+        return rule if rule.required else None
+
     def all_rules(self) -> tuple[Rule, ...]:
         """The rules for a folder, which names no repository: all signers of the policy, one rule per trusted root."""
         signers: dict[Path | None, dict[Identity, None]] = {self.trusted_root: {}}
@@ -160,16 +168,36 @@ class Policy(msgspec.Struct, frozen=True):
         return replace(self, rules=rules, trusted_root=path)
 
 
-@lru_cache(maxsize=1)
-def _community() -> Policy:
-    file = parse_toml(_COMMUNITY.read_text(encoding="utf-8"), _COMMUNITY)
-    return _policy(Section(file, (), file.data), _PACKAGED, _COMMUNITY.parent)
+def active_policy() -> Policy | None:
+    """The policy that `KERNELS_POLICY` names, or None.
+
+    Raises:
+        RequestError: It cannot be read, or is not a policy.
+    """
+    path = settings.policy_file()
+    return None if path is None else Policy.read(path)
 
 
-@lru_cache(maxsize=8)
-def read_once(path: Path, *_identity: int) -> Policy:
-    """`Policy.read`, again only when what identifies the file's content has changed."""
-    return Policy.read(path)
+def policy_to_verify(given: Policy | None = None) -> Policy:
+    """The policy that signatures are verified with: the given one, else that of `KERNELS_POLICY`, else this package's.
+
+    Args:
+        given: The policy that the caller names, if any.
+
+    Raises:
+        RequestError: As `active_policy`.
+    """
+    return given or active_policy() or Policy.community()
+
+
+def _read(path: Path, where: str) -> Policy:
+    from kernels.support.toml import Section, read_toml
+
+    try:
+        file = read_toml(path)
+    except OSError as error:
+        raise RequestError(f"The policy {path} cannot be read: {error.strerror or error}.") from None
+    return _policy(Section(file, (), file.data), where, path.parent)
 
 
 def _policy(top: Section, where: str, folder: Path) -> Policy:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernels.errors import RequestError
-from kernels.trust.active_policy import active_policy
-from kernels.trust.signing_policy import Identity, Policy
+from kernels.trust.policy import Identity, Policy, active_policy
 
 GITHUB = "https://token.actions.githubusercontent.com"
 
