@@ -29,7 +29,7 @@ from kernels.backends.builtin.tpu import TPU
 from kernels.backends.builtin.xpu import XPU
 from kernels.backends.traces import MachineTraces, torch_shows
 from kernels.models.metadata import BackendInfo, KernelName, Metadata
-from kernels.resolver import target as target_module
+from kernels.resolver import this_machine
 from kernels.resolver.choice import resolve
 from kernels.resolver.target import Target
 
@@ -143,8 +143,8 @@ def become(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[s
             monkeypatch.setattr(metal.ctypes, "CDLL", sysctl(machine["sysctl"]))
         torch = torch_of(machine)
         monkeypatch.setattr(torch_build, "installed_torch", lambda: torch)
-        monkeypatch.setattr(target_module, "installed_torch", lambda: torch)
-        monkeypatch.setattr(target_module, "_tvm_ffi", lambda: None)
+        monkeypatch.setattr(this_machine, "installed_torch", lambda: torch)
+        monkeypatch.setattr(this_machine, "_tvm_ffi", lambda: None)
         if "runtime" in machine:
             torch.xpu = xpu_runtime(machine["runtime"])
             monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]

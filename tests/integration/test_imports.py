@@ -21,7 +21,7 @@ RARE = frozenset(
         *("kernels.mirror", "kernels.models.kernel_status", "kernels.models.lockfile", "kernels.models.mirror"),
         *("kernels.models.mirror_document", "kernels.models.project"),
         *("kernels.resolver.content_hash", "kernels.resolver.advice"),
-        *("kernels.resolver.signature_check", "kernels.resolver.target_table", "kernels.resolver.target_text"),
+        *("kernels.resolver.signature_check"),
         *("kernels.sources.speculative_fetch", "kernels.sources.folder", "kernels.sources.folder_record"),
         *("kernels.sources.hub_listing", "kernels.sources.mirror_remote", "kernels.sources.progress"),
         *("kernels.support.json_mistakes", "kernels.support.lock_holder", "kernels.support.toml"),

@@ -23,7 +23,7 @@ from kernels import backends, load_backends
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, Unanswered, torch_build
 from kernels.backends.hindrance import Hindrance
 from kernels.errors import RequestError
-from kernels.resolver import target
+from kernels.resolver import this_machine
 from kernels.resolver.target import Target
 
 
@@ -53,22 +53,6 @@ def test_probing_neither_imports_torch_nor_keeps_a_later_fork_from_working() -> 
     assert done.stdout.strip() == str(sys.platform == "darwin")
 
 
-def test_a_machine_is_probed_once_by_whichever_thread_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KERNELS_BACKEND")  # with another backend than Torch's, each caller gets an equal copy
-    probes: list[int] = []
-    real = target._probe
-    monkeypatch.setattr(target, "_probe", lambda *given: (probes.append(1), real(*given))[1])
-    monkeypatch.setattr(target, "_cache", None)
-    found: list[Target] = []
-    threads = [threading.Thread(target=lambda: found.append(Target.current())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(probes) == 1
-    assert all(each is found[0] for each in found)
-
-
 class Vendor(Backend):
     name = noarch_name = token = device_type = mapping_device = "vendor"
     dispatch_key = "PrivateUse1"
@@ -93,6 +77,22 @@ def vendor() -> Iterator[Vendor]:
     backends.unregister_backend(backend.name)
 
 
+def test_a_machine_is_probed_once_by_whichever_thread_comes_first(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KERNELS_BACKEND")  # with another backend than Torch's, each caller gets an equal copy
+    probes: list[int] = []
+    monkeypatch.setattr(vendor, "probe", lambda: (probes.append(1), BackendProbe(True))[1])
+    found: list[Target] = []
+    threads = [threading.Thread(target=lambda: found.append(Target.current())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(probes) == 1
+    assert all(each is found[0] for each in found)
+
+
 def test_the_current_device_is_looked_up_each_time(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERNELS_BACKEND")
     assert Target.current().current_device == 0
@@ -113,7 +113,7 @@ def test_without_torch_the_backend_is_the_first_that_is_there(monkeypatch: pytes
         name = noarch_name = token = device_type = mapping_device = "there"
 
     monkeypatch.setattr(torch_build, "installed_torch", lambda: None)
-    monkeypatch.setattr(target, "installed_torch", lambda: None)
+    monkeypatch.setattr(this_machine, "installed_torch", lambda: None)
     backends.register_backend(There())
     try:
         found = Target.probe()
@@ -131,11 +131,11 @@ def test_hardware_that_torch_is_not_built_for_is_noted(monkeypatch: pytest.Monke
         cxx11_abi=True,
     )
     monkeypatch.setattr(torch_build, "installed_torch", lambda: torch)
-    monkeypatch.setattr(target, "installed_torch", lambda: torch)
+    monkeypatch.setattr(this_machine, "installed_torch", lambda: torch)
     gpu = Device("cuda", 0, "NVIDIA H100", "9.0", 90)
     probe = BackendProbe(True, MajorMinor(12, 8), (gpu,))
     monkeypatch.setattr(type(backends.get("cuda")), "probe", lambda self: probe)
-    monkeypatch.setattr(target.MachineTraces, "shows", lambda self, label: label.names.name in ("cuda", "cpu"))
+    monkeypatch.setattr(this_machine.MachineTraces, "shows", lambda self, label: label.names.name in ("cuda", "cpu"))
     found = Target.probe()
     assert (found.default_backend, found.torch_backends) == ("cpu", ("cpu",))
     assert (found.backends["cuda"], found.backend_devices("cuda")) == ("12.8", (gpu,))
@@ -150,7 +150,7 @@ def test_macos_26_is_recognised_under_the_number_old_programs_see(
 ) -> None:
     monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(platform, "mac_ver", lambda: (reported, ("", "", ""), "arm64"))
-    assert target._os_version() == version
+    assert Target.probe().os_version == version
 
 
 def test_tvm_ffi_is_found_by_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,13 +158,15 @@ def test_tvm_ffi_is_found_by_its_package(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.delitem(sys.modules, "tvm_ffi", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert target._tvm_ffi() is None
+    assert Target.probe().tvm_ffi is None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     for version in ("0.1.4", None):  # None: the module without its distribution
-        monkeypatch.setattr(target, "installed_version", lambda name, found=version: {"apache-tvm-ffi": found}[name])
-        assert target._tvm_ffi() == version
+        monkeypatch.setattr(
+            this_machine, "installed_version", lambda name, found=version: {"apache-tvm-ffi": found}[name]
+        )
+        assert Target.probe().tvm_ffi == version
     monkeypatch.setitem(sys.modules, "tvm_ffi", SimpleNamespace(__version__="0.2.0"))  # type: ignore[arg-type]
-    assert target._tvm_ffi() == "0.2.0"
+    assert Target.probe().tvm_ffi == "0.2.0"
 
 
 # What is written -> how it prints; equal where the left side is None.

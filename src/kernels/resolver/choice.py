@@ -19,7 +19,7 @@ from kernels.errors import InvalidVariant, KernelsError, RequestError
 from kernels.models.metadata import Metadata
 from kernels.resolver.decision import Decision, RejectionKind, VariantAccepted, VariantRejected
 from kernels.resolver.name_checks import name_misfit
-from kernels.resolver.target import Target, not_there
+from kernels.resolver.target import Target, backend_of
 from kernels.resolver.variant import UNIVERSAL, Accelerator, UnparsedVariant, Variant, parse_variant
 from kernels.support.formatting import format_text, wrong_type
 
@@ -308,20 +308,13 @@ def choose_backend(target: Target, backend: str | None, device: Any) -> tuple[Ba
         kind, index = match[1], int(match[2]) if match[2] else None
     if backend is None and kind is None:
         return backends.get(target.default_backend), index
-    chosen = _of_target(target, "backend", backend) if backend is not None else None
-    named = _of_target(target, "device", kind, device) if kind is not None else None
+    chosen = backend_of(target, "backend", backend) if backend is not None else None
+    named = backend_of(target, "device", kind, device) if kind is not None else None
     if chosen is not None and named is not None and named.device_type != chosen.device_type:
         raise RequestError(f"`device` is {device!r}, which is not a device of `backend` {backend!r}.")
     result = chosen or named
     assert result is not None
     return result, index
-
-
-def _of_target(target: Target, argument: str, name: str, given: object = None) -> Backend:
-    try:
-        return backends.find(name, among=target.backends)
-    except RequestError:
-        raise not_there(target, argument, name, given) from None
 
 
 def _device(target: Target, backend: Backend, index: int | None) -> Device | None:

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import platform
+import re
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
 
 import msgspec
 
 from kernels import backends, settings
-from kernels.backends import Backend, BackendProbe, Device, Unanswered
-from kernels.backends.hindrance import Hindrance, hindrances
+from kernels.backends import Backend, Device, Unanswered
+from kernels.backends.hindrance import Hindrance
 from kernels.backends.probing import probe_backend, probe_backend_once
 from kernels.backends.registry import why_unknown
-from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
-from kernels.backends.traces import MachineTraces
+from kernels.backends.torch_build import torch_builds
 from kernels.errors import BackendUnavailable, RequestError
+from kernels.resolver.this_machine import cpu_name, machine_facts
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.forks import ForkLock
 from kernels.support.formatting import did_you_mean, format_value, wrong_type
-from kernels.support.installed import installed_version
 from kernels.support.record_file import decode_json
 from kernels.support.version import MajorMinor
 
-__all__ = ["Device", "Target", "not_there"]
+__all__ = ["Device", "Target", "backend_of"]
 
 #: The largest description that is read: a machine has some dozens of devices, each with a few hundred bytes.
 _MAX_JSON = 4 * 1024 * 1024
 
-# How Darwin, Windows and people spell processors that variants call otherwise.
-_CPUS = {"arm64": "aarch64", "amd64": "x86_64", "x64": "x86_64"}
+_EXAMPLE = "torch2.9-cu128-x86_64-linux+sm_90"
+_FORM = "torch<version>-<accelerator>-<cpu>-<os>"
+_TEXT = (
+    r"(?:torch(?P<torch>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:(?P<abi>cxx11|cxx98)-)?"
+    r"(?:tvm-ffi(?P<tvm>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:py(?P<python>3\.[0-9]+)(?P<threaded>t?)-)?"
+    r"(?P<accelerator>[a-z]+[a-z0-9_.]*)-(?P<processor>[A-Za-z0-9_]+)-(?P<os>[a-z]+)(?P<os_version>[0-9][0-9.]*)?"
+)
+_DEVICES = r"(?:(?P<count>[1-9][0-9]{0,3})x)?(?P<arch>.+)"
+
+#: The most devices: a machine has some dozens.
+_MAX_DEVICES = 10_000
+
+# How people spell what variants call otherwise.
+_SYSTEMS = {"macos": "darwin", "win": "windows"}
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +104,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             RequestError: `KERNELS_BACKEND` names a backend that this machine does not have.
         """
-        target = _cached()
-        default = _preferred(target) or target.default_backend
+        target = _known()
+        wanted = settings.preferred_backend()  # instead of the one that Torch's build suggests
+        default = target.default_backend if wanted is None else backend_of(target, "KERNELS_BACKEND", wanted).name
         index = backends.get(default).current_device()
         if (default, index) == (target.default_backend, target.current_device):
             return target
@@ -103,7 +115,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def probe() -> Target:
         """This machine, looked at now."""
-        return _probe(torch_builds())
+        return Target(**machine_facts(probe_backend))
 
     @staticmethod
     def parse(text: str) -> Target:
@@ -122,9 +134,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             >>> Target.parse("torch2.13-cpu-aarch64-darwin26.1").os_version
             '26.1'
         """
-        from kernels.resolver.target_text import target_in
-
-        return target_in(text, Target, _cpu)
+        return _parse(text)
 
     @staticmethod
     def from_json(data: bytes | str) -> Target:
@@ -137,10 +147,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             TypeError: `data` is neither bytes nor a string.
             RequestError: It is not that.
         """
-        if not isinstance(data, (bytes, bytearray, memoryview, str)):
+        if not isinstance(data, (bytes, str)):
             raise wrong_type("data", "bytes or a string of JSON", data)
         try:
-            data = data if isinstance(data, (bytes, str)) else bytes(data)
             if len(data) > _MAX_JSON:
                 raise TooComplex(f"it has more than {_MAX_JSON} bytes")
             check_json(data)
@@ -195,33 +204,149 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return f"Not {name}: {'; and '.join(each.reason for each in found)}. {fixes[0].upper()}{fixes[1:]}."
 
     def _repr_html_(self) -> str:
-        from kernels.resolver.target_table import target_table
+        from kernels.support.html_table import html_table
 
-        return target_table(self)
+        found = [f"{name} {version or ''}".strip() for name, version in self.backends.items()]
+        rows = [
+            ("system", " ".join(filter(None, (self.os, self.os_version, self.cpu)))),
+            ("Python", self.python and f"{self.python}{' free-threaded' if self.free_threaded else ''}"),
+            ("C library", self.glibc and f"glibc {self.glibc}"),
+            ("Torch", self.torch and f"{self.torch} for {', '.join(self.torch_backends)}"),
+            ("tvm-ffi", self.tvm_ffi),
+            ("backends", f"{', '.join(found)}; default: {self.default_backend}"),
+            *(
+                (f"device {each.index}", f"{each.backend} {each.arch or ''} {each.name}".strip())
+                for each in self.devices
+            ),
+            *(("note", note) for note in self.notes),
+        ]
+        return html_table(("machine", str(self)), [row for row in rows if row[1]])
 
     def __str__(self) -> str:
-        from kernels.resolver.target_text import text_of
-
-        return text_of(self)
+        """The string that describes the machine best; it does not say everything."""
+        parts = []
+        if self.torch is not None:
+            parts.append(f"torch{_minor(self.torch)}")
+            if self.os == "linux" and self.cxx11_abi is not None and self.cxx11_abi != _usual_abi(self.torch):
+                parts.append("cxx11" if self.cxx11_abi else "cxx98")
+        if self.tvm_ffi is not None:
+            parts.append(f"tvm-ffi{_minor(self.tvm_ffi)}")
+        if self.free_threaded:
+            parts.append(f"py{_minor(self.python or '3.0')}t")
+        backend = backends.get(self.default_backend)
+        version = self.backend_version(backend.name)
+        try:
+            parts.append(backend.format_accelerator(version))
+        except ValueError:  # a version that names cannot carry (rocm 7.10), or one that is not known
+            parts.append(f"{backend.token}{version or ''}")
+        system = self.os + (self.os_version or "" if self.os == "darwin" else "")
+        named = [device.arch for device in self.backend_devices(backend.name) if device.arch]
+        runs = groupby(backend.format_arch(arch) for arch in named)
+        counted = [(arch, len(list(run))) for arch, run in runs]
+        archs = [f"+{count}x{arch}" if count > 1 else f"+{arch}" for arch, count in counted]
+        return "-".join([*parts, self.cpu, system]) + "".join(archs)
 
 
 _lock = ForkLock()
-_cache: tuple[Any, Target] | None = None
+_cache: tuple[object, Target] | None = None
 
 
-def _preferred(target: Target) -> str | None:
-    """The backend that the user wants where none is named, instead of the one that Torch's build suggests."""
-    wanted = settings.preferred_backend()
-    if wanted is None:
-        return None
-    try:
-        return backends.find(wanted, among=target.backends).name
-    except RequestError:
-        raise not_there(target, "KERNELS_BACKEND", wanted) from None
+def _known() -> Target:
+    """This machine, probed again only when a backend is registered or Torch has been imported since."""
+    global _cache
+    key = (backends.generation(), "torch" in sys.modules, tuple(torch_builds().items()))
+    cached = _cache
+    if cached is not None and cached[0] == key:
+        return cached[1]
+    with _lock:
+        if _cache is None or _cache[0] != key:
+            _cache = (key, Target(**machine_facts(probe_backend_once)))
+        return _cache[1]
 
 
-def not_there(target: Target, argument: str, name: str, given: object = None) -> RequestError:
-    """The error for a backend that a machine does not have: why it does not, or which name was meant.
+def _parse(text: str) -> Target:
+    if not isinstance(text, str):
+        raise wrong_type("target", f"a string such as {_EXAMPLE!r}", text)
+    head, *archs = text.split("+")
+    match = re.fullmatch(_TEXT, head) if len(text) <= 1000 else None
+    system = None if match is None else _SYSTEMS.get(match["os"], match["os"])
+    if match is None or system not in ("linux", "darwin", "windows"):
+        raise RequestError(
+            f"`target`: expected {_FORM}, with devices as +<architecture>, such as {_EXAMPLE!r}; got {text[:200]!r}."
+        )
+    backend, version = _parse_accelerator(text, match["accelerator"])
+    found: dict[str, str | None] = {backend.name: None if version is None else str(version)}
+    host = backends.host()
+    found.setdefault(host.name, None)
+    torch = match["torch"]
+    abi = None
+    if torch is not None and system == "linux":
+        abi = match["abi"] == "cxx11" if match["abi"] else _usual_abi(torch)
+    return Target(
+        os=system,
+        cpu=cpu_name(match["processor"]),
+        os_version=match["os_version"],
+        python=match["python"],
+        free_threaded=bool(match["threaded"]),
+        torch=torch,
+        cxx11_abi=abi,
+        tvm_ffi=match["tvm"],
+        backends=found,
+        torch_backends=() if torch is None else tuple(found),
+        devices=_parse_devices(text, backend, archs),
+        default_backend=backend.name,
+    )
+
+
+def _parse_accelerator(text: str, accelerator: str) -> tuple[Backend, MajorMinor | None]:
+    found = backends.parse_accelerator(accelerator)
+    if found is not None:
+        return found
+    for backend in backends.all_backends():
+        # Also what a variant's name cannot say: a version of its own spelling (rocm7.10), or none at all.
+        if backend.versioned and accelerator.startswith(backend.token):
+            rest = accelerator[len(backend.token) :]
+            if not rest or re.fullmatch(r"[0-9]+\.[0-9]+", rest):
+                return backend, MajorMinor.parse(rest)
+    # Another of a backend's names: `mps` for metal, `cuda12.8` for cu128.
+    word = accelerator.rstrip("0123456789.")
+    with suppress(RequestError):
+        token = backends.find(word).token
+        if token != word:
+            return _parse_accelerator(text, token + accelerator[len(word) :])
+    why = backends.unknown_accelerator(accelerator)
+    stop = "" if why.endswith("?") else "."
+    raise RequestError(f"`target` is {text[:200]!r}: {why}{stop} Expected {_FORM}, such as {_EXAMPLE!r}.")
+
+
+def _parse_devices(text: str, backend: Backend, archs: Sequence[str]) -> tuple[Device, ...]:
+    devices: list[Device] = []
+    for part in archs:
+        match = re.fullmatch(_DEVICES, part)
+        arch = None if match is None else backend.parse_arch(match["arch"])
+        if match is None or not arch:
+            form = f"; expected {backend.arch_form}" if backend.arch_form else ""
+            raise RequestError(f"`target` is {text[:200]!r}: {part!r} is no architecture of {backend.name}{form}.")
+        if len(devices) + int(match["count"] or 1) > _MAX_DEVICES:
+            raise RequestError(f"`target` is {text[:200]!r}: it has more than {_MAX_DEVICES} devices.")
+        for _ in range(int(match["count"] or 1)):
+            device = Device(backend.name, len(devices), arch=arch)
+            devices.append(replace(device, capability=backend.device_capability(device)))
+    return tuple(devices)
+
+
+def _usual_abi(torch: str) -> bool:
+    """Whether Torch's Linux packages of a version have the new C++ ABI: since 2.7 (release notes of PyTorch 2.7)."""
+    version = MajorMinor.parse(torch)
+    return version is None or version >= (2, 7)
+
+
+def _minor(version: str) -> str:
+    return str(MajorMinor.parse(version) or version)
+
+
+def backend_of(target: Target, argument: str, name: str, given: object = None) -> Backend:
+    """The backend of a machine that an argument names, by any of its names.
 
     Args:
         target: The machine.
@@ -229,10 +354,16 @@ def not_there(target: Target, argument: str, name: str, given: object = None) ->
         name: The backend's name.
         given: The argument as it was given, if it says more than the name.
 
+    Raises:
+        RequestError: The machine does not have it: why, or which name was meant.
+
     Example:
-        >>> not_there(Target.parse("torch2.9-cpu-x86_64-linux"), "device", "cuda", "cuda:1")
-        BackendUnavailable("`device` is 'cuda:1'; this machine (torch2.9-cpu-x86_64-linux) has cpu.")
+        >>> backend_of(Target.parse("torch2.9-cpu-x86_64-linux"), "device", "cuda", "cuda:1")
+        Traceback (most recent call last):
+        kernels.errors.BackendUnavailable: `device` is 'cuda:1'; this machine (torch2.9-cpu-x86_64-linux) has cpu.
     """
+    with suppress(RequestError):
+        return backends.find(name, among=target.backends)
     value = format_value(given or name, 200)
     message = f"`{argument}` is {value}; this machine ({target}) has {', '.join(target.backends)}."
     try:
@@ -242,109 +373,9 @@ def not_there(target: Target, argument: str, name: str, given: object = None) ->
         hint = "" if reasons else did_you_mean(name, backends.reserved_names())
         if not reasons and not hint:
             reasons = [f"No backend {format_value(name)} is registered; {backends.MISSING_VENDOR}."]
-        return RequestError("\n".join([message + hint, *reasons]))
-    return BackendUnavailable("\n".join(filter(None, (message, target.why_not(known.name)))))
+        raise RequestError("\n".join([message + hint, *reasons])) from None
+    raise BackendUnavailable("\n".join(filter(None, (message, target.why_not(known.name)))))
 
 
 def _invalid_json(problem: str) -> RequestError:
     return RequestError(f"The target's JSON is not valid: {problem}. `Target.to_json` writes a valid one.")
-
-
-def _cached() -> Target:
-    global _cache
-    builds = torch_builds()
-    key = (backends.generation(), "torch" in sys.modules, tuple(builds.items()))
-    cached = _cache
-    if cached is not None and cached[0] == key:
-        return cached[1]
-    with _lock:
-        if _cache is None or _cache[0] != key:
-            _cache = (key, _probe(builds, probe_backend_once))
-        return _cache[1]
-
-
-def _probe(builds: dict[str, MajorMinor | None], ask: Callable[[Backend], BackendProbe] = probe_backend) -> Target:
-    found: dict[str, str | None] = {}
-    devices: list[Device] = []
-    notes: dict[str, list[str]] = {}
-    hindered: dict[str, tuple[Hindrance, ...]] = {}
-    unanswered: dict[str, tuple[Unanswered, ...]] = {}
-    torch, failures = installed_torch(), torch_build_failures()
-    version_of_torch = None if torch is None else str(torch.__version__)
-    machine = MachineTraces()
-    for entry in backends.entries():
-        name, built = entry.name, entry.name in builds
-        # Without a trace its probe finds nothing: it need not be imported.
-        asked = built or machine.shows(entry.label)
-        probe = ask(entry.backend) if asked else BackendProbe(notes=entry.label.without_traces)
-        notes[name] = list(probe.notes)
-        devices += probe.devices
-        if probe.unanswered:
-            unanswered[name] = probe.unanswered
-        subject = entry.backend if built else entry.names
-        why = hindrances(subject, probe, torch=version_of_torch, builds=builds, failure=failures.get(name))
-        if why:
-            hindered[name] = why
-        if not built and not probe.found:
-            continue
-        version = builds.get(name) or probe.version
-        found[name] = None if version is None else str(version)
-        if torch is not None and not built:
-            unbuilt = f"it is there, but this Torch ({torch.__version__}) is not built for it, or extended with it"
-            notes[name].append(failures.get(name, unbuilt))
-    return Target(
-        os=platform.system().lower(),
-        cpu=_cpu(platform.machine()),
-        os_version=_os_version(),
-        python=platform.python_version(),
-        free_threaded=_free_threaded(),
-        glibc=_glibc(),
-        torch=None if torch is None else str(torch.__version__),
-        cxx11_abi=cxx11_abi(),
-        tvm_ffi=_tvm_ffi(),
-        backends=found,
-        torch_backends=tuple(builds),
-        devices=tuple(devices),
-        default_backend=next(iter(builds or found)),
-        notes=tuple(f"{name}: {note}" for name, several in notes.items() for note in several),
-        backend_notes={name: tuple(several) for name, several in notes.items() if several},
-        hindrances=hindered,
-        unanswered=unanswered,
-    )
-
-
-def _cpu(machine: str) -> str:
-    return _CPUS.get(machine.lower(), machine.lower())
-
-
-def _os_version() -> str | None:
-    version = platform.mac_ver()[0] if platform.system() == "Darwin" else platform.release()
-    # To programs linked with an older SDK, macOS 26 calls itself 16; there never was a macOS 16.
-    if platform.system() == "Darwin" and version.split(".")[0] == "16":
-        version = "26" + version[2:]
-    return version or None
-
-
-def _free_threaded() -> bool:
-    if not hasattr(sys, "_is_gil_enabled"):  # before Python 3.13; `sysconfig` reads some thousand values for one
-        return False
-    import sysconfig
-
-    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-
-
-def _glibc() -> str | None:
-    try:
-        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    except (AttributeError, ValueError, OSError):  # not this C library, or no such call (Windows)
-        return None
-    return version if name == "glibc" and version else None
-
-
-def _tvm_ffi() -> str | None:
-    module = sys.modules.get("tvm_ffi")
-    if module is not None:
-        return str(getattr(module, "__version__", "")) or None
-    if importlib.util.find_spec("tvm_ffi") is None:
-        return None
-    return installed_version("apache-tvm-ffi")

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  // --- Targets, as src/kernels/resolver/target_text.py parses them --------------------------------------------------
+  // --- Targets, as src/kernels/resolver/target.py parses them --------------------------------------------------
 
   const TARGET = new RegExp(
     "^(?:torch([0-9]+\\.[0-9]+(?:\\.[0-9]+)?)-)?(?:(cxx11|cxx98)-)?(?:tvm-ffi([0-9]+\\.[0-9]+(?:\\.[0-9]+)?)-)?" +
