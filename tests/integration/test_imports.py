@@ -24,7 +24,7 @@ RARE = frozenset(
         *("kernels.resolver.signature_check"),
         *("kernels.sources.speculative_fetch", "kernels.sources.folder", "kernels.sources.folder_record"),
         *("kernels.sources.hub_listing", "kernels.sources.mirror_remote", "kernels.sources.progress"),
-        *("kernels.support.json_mistakes", "kernels.support.lock_holder", "kernels.support.toml"),
+        *("kernels.support.lock_holder", "kernels.support.toml"),
         *("kernels.support.yaml", "kernels.trust.sigstore"),
     }
 )

@@ -272,14 +272,12 @@ def resident(what: str) -> int:
 def main() -> None:
     """Try them all; `-v` prints what each took."""
     warnings.simplefilter("ignore")
-    # An application may have raised it: then nothing but a bound on the depth keeps a parser from the stack's end.
-    recursion, hard = sys.getrecursionlimit(), resource.getrlimit(resource.RLIMIT_AS)[1]
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     gc.collect()
     gc.freeze()  # what was imported need not be gone through before each
     with tempfile.TemporaryDirectory() as folder:
         for name, attack in attacks(Path(folder)):
             gc.collect()
-            sys.setrecursionlimit(recursion if name.startswith(("Python", "audit")) else 10**6)
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + 2 * MEMORY, hard))
             Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here (proc(5))

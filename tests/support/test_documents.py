@@ -1,168 +1,69 @@
-"""Bounds on documents, checked before they are parsed."""
+"""Documents that are hostile are errors, whatever a parser would make of them."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from kernels.support.documents import (
-    MAX_DEPTH,
-    MAX_DIGITS,
-    TooComplex,
-    check_json,
-    check_source,
-    check_toml,
-    load_json,
-    load_toml,
-    toml_tokens,
-)
-
-
-def depth(value: Any) -> int:
-    if isinstance(value, (dict, list)):
-        inside = value.values() if isinstance(value, dict) else value
-        return 1 + max(map(depth, inside), default=0)
-    return 0
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text('[]{}",\\a é', max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('[{",\\', max_size=3), inner, max_size=3),
-    max_leaves=12,
-)
-
-
-@settings(derandomize=True, max_examples=300, deadline=None)
-@given(VALUES, st.sampled_from([None, 1]), st.booleans())
-def test_the_depth_of_json_is_exact_whatever_its_strings_hold(value: Any, indent: int | None, ascii_only: bool) -> None:
-    data = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()
-    nested = depth(value)
-    check_json(data, depth=nested)
-    assert load_json(data, depth=nested) == value
-    if nested:
-        with pytest.raises(TooComplex, match="nested too deep"):
-            check_json(data, depth=nested - 1)
+from kernels.support.documents import TooComplex, check_source, load_json, load_toml
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"[" * 10_000, "nested too deep, with more than 32"),
-        (b'{"a":' * 10_000, "nested too deep"),
-        (b'["\\\\", ' + b"[" * 40, "nested too deep"),
-        (b'["\\"", ' + b"[" * 40, "nested too deep"),
-        ('["😀", ' + "[" * 40, "nested too deep"),
-        ('["\ud800", ' + "[" * 40, "nested too deep"),
-        (b"[" + b"{}," * 1_000_000 + b"{}]", "more than 1000000 values"),
-        (b"[" + b"0," * 1_000_000 + b"0]", "more than 1000000 values"),
-        (b'{"a": ' + b"9" * (MAX_DIGITS + 1) + b"}", "a number has more than 1000 digits"),
-        (b'{"a": -' + b"9" * 10_000_000 + b"}", "a number has more than 1000 digits"),
+        (b"[" * 1_000_000, "nested too deep"),
+        (b'{"a":' * 1_000_000, "nested too deep"),
+        (b'{"a": ' + b"9" * 5_000 + b"}", "4300 digits"),
+        (b"[NaN]", "NaN is not a number"),
+        (b"[-Infinity]", "-Infinity is not a number"),
+        (b"]", "Expecting value"),
+        (b'["\xff"]', "can't decode byte"),
     ],
     ids=lambda value: repr(value[:12]),
 )
-def test_json_that_costs_too_much_is_refused(data: bytes | str, says: str) -> None:
-    with pytest.raises(TooComplex, match=says):
-        load_json(data)
-
-
-@pytest.mark.parametrize("data", [b"]" * 100, b"[}" * 100, b'["' + b"[" * 100, b"", b"\\[", b'"\\'])
-def test_what_is_no_json_is_left_to_the_parser(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"Expecting|Unterminated"):
-        load_json(data)
-
-
-@pytest.mark.parametrize("data", [b"[NaN]", b"[-Infinity]"])
-def test_numbers_are_numbers(data: bytes) -> None:
-    with pytest.raises(ValueError, match="is not a number"):
+def test_json_that_is_hostile_is_a_value_error(data: bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
         load_json(data)
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens"),
+    "text",
     [
-        ("a.b = 1", ["a", ".", "b", "=", "1"]),
-        ('"a.b" . \'c\' = "d\\"e"', ['"a.b"', ".", "'c'", "=", '"d\\"e"']),
-        ('a = """x"" \\""" y"""""\nb = 1', ["a", "=", '"""x"" \\""" y"""""', "\n", "b", "=", "1"]),
-        ("a = '''x\n'' # y'''''", ["a", "=", "'''x\n'' # y'''''"]),
-        ("a = 1 # [[[[\r\n# '\nb = 2", ["a", "=", "1", "\n", "\n", "b", "=", "2"]),
-        ('a = ""', ["a", "=", '""']),
-        ("a = '\\'", ["a", "=", "'\\'"]),
-        ("[[a]]\n[b.c]", ["[", "[", "a", "]", "]", "\n", "[", "b", ".", "c", "]"]),
-        # Where a parser stops, so do the tokens.
-        ('a = "b\nc = 1', ["a", "="]),
-        ("a = '''b", ["a", "="]),
+        "a = " + "[" * 100_000,
+        "a = " + "{a=" * 100_000,
+        "a." * 100_000 + "a = 1",
+        "'a' . " * 100_000 + "a = 1",
+        '"\\" . x".' * 100_000 + "a = 1",
+        "[" + "a." * 100_000 + "a]",
+        "[[" + "a." * 100_000 + "a]]",
+        "b = {" + "a." * 100_000 + "a = 1}",
+        's = """"""\n' + "a." * 100_000 + "a = 1",
+        "[" + ".".join("a" * 40) + "]",
     ],
+    ids=lambda value: value[:12],
 )
-def test_the_tokens_of_toml(text: str, tokens: list[str]) -> None:
-    assert [token for token, _ in toml_tokens(text)] == tokens
-    assert all(text.startswith(token, start) for token, start in toml_tokens(text))
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (".".join("a" * 40) + " = 1", 1),
-        ("\n" + " . ".join(['"a"'] * 40) + " = 1", 2),
-        ("\n\n" + "\t.'a'" * 40 + " = 1", 3),
-        ("[" + "a." * 40 + "a]", 1),
-        ("[[" + "a." * 40 + "a]]", 1),
-        ("a = {b." + "a." * 40 + "a = 1}", 1),
-        ("a = " + "[" * 40, 1),
-        ("a = " + "{a=" * 40, 1),
-        ("a = " + "[{a=" * 20, 1),
-        # A table, a key and what is in it count together.
-        ("[" + "a." * 14 + "a]\n" + "b." * 14 + "b = [[[[[0]]]]]", 2),
-        # Nothing that only looks like a string or a comment hides it.
-        ('a = "#"\n' + "a." * 40 + "b = 1", 2),
-        ('a = """\\"""" # "\n' + "a." * 40 + "b = 1", 2),
-        ("a = '\\'\n" + "a." * 40 + "b = 1", 2),
-        ("# \"\"\" '''\n" + "a." * 40 + "b = 1", 2),
-        ("a = '''''''\n" + "a." * 40 + "b = 1", 2),
-        ("a = [\n'#',\n" + "[" * 40, 3),
-        ("a = 1\r\n" + "a." * 40 + "b = 1", 2),
-    ],
-)
-def test_toml_that_nests_too_deep_is_refused_at_its_line(text: str, line: int) -> None:
-    with pytest.raises(TooComplex, match=f"nested too deep, with more than {MAX_DEPTH} levels") as refused:
-        check_toml(text)
-    assert refused.value.line == line
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("a = " + "9" * 2000, "a name or number has more than 1000"),
-        ("a" * 2000 + " = 1", "a name or number has more than 1000"),
-        ("'" + "a" * 2000 + "' = 1", "a key has more than 1000"),
-        ('["' + "a" * 2000 + '".b]', "a key has more than 1000"),
-        ("a = [" + "1," * 200_000 + "]", "more than 200000 names"),
-        ("#\n" * 300_000, "more than 200000 names"),
-    ],
-    ids=lambda value: value[:8],
-)
-def test_toml_with_parts_that_are_too_long_or_too_many_is_refused(text: str, says: str) -> None:
-    with pytest.raises(TooComplex, match=says):
+def test_toml_that_nests_is_refused(text: str) -> None:
+    with pytest.raises(TooComplex, match="nested too deep"):
         load_toml(text)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "[" + ".".join("a" * 20) + "]\nb = 1",
+        ".".join("a" * 30) + " = 1",
         "\n".join(f"[[a]]\nb.c = {number}.5" for number in range(100)),
-        "a = [" + "{b.c = [1.5, 2.5]}," * 100 + "]",
-        "a = [\n" + "  [1, 2],\n" * 100 + "]\nb = 1979-05-27T07:32:00.999Z",
+        "a = [" + ",".join(["1.5"] * 100) + "]",
+        "a = [" + ",".join(["{b.c=[1.5,'a.cu',\"b.cu\"]}"] * 100) + "]",
         "a = '" + "." * 5000 + "'",
-        'a = """' + "[" * 5000 + '"""',
-        "a = {b = {c = {}}}\n" * 1,
     ],
+    ids=lambda value: value[:12],
 )
 def test_usual_toml_is_read(text: str) -> None:
     assert load_toml(text)
+
+
+def test_a_long_key_is_found_by_its_line() -> None:
+    with pytest.raises(TooComplex, match="a key in line 3 has more than 32 parts"):
+        load_toml("a = 1\n\n" + ".".join("a" * 40) + " = 1")
 
 
 def test_python_with_too_many_signs_is_refused() -> None:

@@ -32,9 +32,6 @@ HASHES_FILE = "kernels.hashes.json"
 _MAX_LOCK_BYTES = 2 * 1024 * 1024
 _MAX_HASHES_BYTES = 8 * 1024 * 1024
 
-#: Nested lists and objects: a file of hashes has 5.
-_MAX_DEPTH = 8
-
 #: How a content hash is made: over the lines that `sha256sum` prints, or as the older lockfiles have it.
 SHA256SUM, GIT_LFS_CONCAT = "sha256sum", "git_lfs_concat"
 
@@ -324,7 +321,7 @@ def _broken(where: str, problem: str, command: str) -> LockError:
 
 def _checked_json(data: bytes, where: str, command: str) -> Any:
     try:
-        return load_json(data, depth=_MAX_DEPTH, pairs=_unique)
+        return load_json(data, pairs=_unique)
     except ValueError as error:  # also what is not UTF-8, nests too deep, or has numbers of thousands of digits
         raise _broken(where, f" is not JSON: {format_text(error)}", command) from None
 

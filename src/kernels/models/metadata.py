@@ -15,7 +15,6 @@ from msgspec import Meta
 
 from kernels.errors import InvalidMetadata, MissingMetadata, RequestError
 from kernels.models.requirement import Requirement
-from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.formatting import format_text, format_value
 from kernels.support.record_file import convert_json, decode_json
@@ -232,10 +231,7 @@ class Metadata(msgspec.Struct, frozen=True):
         if len(data) > MAX_METADATA_BYTES:
             raise _too_large(where)
         try:
-            check_json(data)
             return _metadata(decode_json(data, _File), where)
-        except TooComplex as error:
-            raise InvalidMetadata(f"{where} was not read: {error}.") from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidMetadata(f"{where} is not valid metadata: {format_text(error)}") from None
 

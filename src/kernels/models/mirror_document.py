@@ -30,7 +30,6 @@ from kernels.models.snapshot import (
     Snapshot,
     check_path,
 )
-from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import as_clause, format_text, format_value
 from kernels.support.record_file import decode_json
 
@@ -129,9 +128,8 @@ class _Envelope(msgspec.Struct, frozen=True, rename="kebab"):
 
 def _decode(data: bytes | msgspec.Raw, form: type[_T], where: str) -> _T:
     try:
-        check_json(bytes(data))
         return decode_json(data, form)
-    except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _invalid(where, str(error)) from None
 
 

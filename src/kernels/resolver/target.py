@@ -19,9 +19,8 @@ from kernels.backends.registry import why_unknown
 from kernels.backends.torch_build import torch_builds
 from kernels.errors import BackendUnavailable, RequestError
 from kernels.resolver.this_machine import cpu_name, machine_facts
-from kernels.support.documents import TooComplex, check_json
 from kernels.support.forks import ForkLock
-from kernels.support.formatting import did_you_mean, format_value, wrong_type
+from kernels.support.formatting import did_you_mean, format_text, format_value, wrong_type
 from kernels.support.record_file import decode_json
 from kernels.support.version import MajorMinor
 
@@ -151,15 +150,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             raise wrong_type("data", "bytes or a string of JSON", data)
         try:
             if len(data) > _MAX_JSON:
-                raise TooComplex(f"it has more than {_MAX_JSON} bytes")
-            check_json(data)
+                raise _invalid_json(f"it has more than {_MAX_JSON} bytes")
             return decode_json(data, Target)
-        except (UnicodeError, TooComplex) as error:
-            raise _invalid_json(str(error)) from None
-        except msgspec.DecodeError as error:
-            from kernels.support.json_mistakes import describe_mistake
-
-            raise _invalid_json(describe_mistake(error, data)) from None
+        except (UnicodeError, msgspec.DecodeError) as error:
+            raise _invalid_json(format_text(error)) from None
 
     def to_json(self) -> bytes:
         """The machine as JSON.

@@ -19,7 +19,6 @@ import msgspec
 from kernels.errors import InvalidRepository, KernelsError
 from kernels.models.requirement import check_repo_id, check_revision, is_commit
 from kernels.models.snapshot import RepoFile, Snapshot, is_bytecode
-from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import as_clause, format_text, format_value
 from kernels.support.record_file import decode_json
@@ -95,9 +94,8 @@ def read_folder_record(repository: Path) -> FolderRecord | None:
     except OSError as error:
         raise _invalid(path, f"it cannot be read ({error.strerror or error})") from error
     try:
-        check_json(data)
         record = decode_json(data, FolderRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _invalid(path, format_text(error)) from None
     _check(path, record)
     return record

@@ -43,7 +43,6 @@ from kernels.sources.wire import (
     send,
     take_early,
 )
-from kernels.support.documents import TooComplex
 from kernels.support.formatting import format_value
 from kernels.support.logs import logger, make_safe
 from kernels.support.tasks import check_cancelled, pause, when_cancelled
@@ -252,7 +251,7 @@ class Http:
                 raise WrongAnswer(f"more than {expected.limit} bytes")
             try:
                 return expected.decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 said = format_value(str(error), 300)
                 raise WrongAnswer(f"with JSON that is not of the expected form ({said})") from None
 

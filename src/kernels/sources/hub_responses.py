@@ -13,8 +13,8 @@ import msgspec
 from kernels.errors import HubUnavailable
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
-from kernels.support.documents import check_json
 from kernels.support.formatting import format_value
+from kernels.support.record_file import decode_json
 
 __all__ = [
     "HISTORY_PAGE",
@@ -45,17 +45,15 @@ class ResponseFormat(Generic[_T]):
 
     def __init__(self, form: type[_T], limit: int) -> None:
         self.limit = limit
-        self._decoder = msgspec.json.Decoder(form)
+        self._form = form
 
     def decode(self, data: bytes) -> _T:
         """The answer.
 
         Raises:
             msgspec.DecodeError: It is not JSON, or not of this type.
-            TooComplex: It is nested too deep, or has too many values.
         """
-        check_json(data)
-        return self._decoder.decode(data)
+        return decode_json(data, self._form)
 
 
 class _Ref(msgspec.Struct, rename="camel", gc=False):

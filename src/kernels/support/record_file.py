@@ -77,7 +77,7 @@ def read_record(path: Path, form: type[_R]) -> _R | None:
             if not is_ours(facts) or (hasattr(os, "geteuid") and facts.st_mode & stat.S_IWUSR):
                 return None
             record = decode_json(read_rest(file, form.max_bytes), form)
-    except (OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return record if record.about == _about(path) else None
 
@@ -128,20 +128,23 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def decode_json(data: bytes | str | msgspec.Raw, form: type[_T]) -> _T:
-    """The value in a JSON document whose bounds were checked.
+    """The value in a JSON document of limited size.
 
     Args:
         data: The document.
         form: The type.
 
     Raises:
-        msgspec.DecodeError: It is not JSON, or not of this type.
+        msgspec.DecodeError: It is not JSON, not of this type, or nested too deep.
 
     Example:
         >>> decode_json(b"[1, 2]", list[int])
         [1, 2]
     """
-    found: _T = _decoder(form).decode(data)
+    try:
+        found: _T = _decoder(form).decode(data)
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deep") from None
     return found
 
 

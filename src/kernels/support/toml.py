@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kernels.errors import RequestError
-from kernels.support.documents import TomlToken, TooComplex, load_toml, toml_tokens
+from kernels.support.documents import TooComplex, load_toml
 from kernels.support.files import FileTooLarge, read_bounded
-from kernels.support.formatting import did_you_mean, format_text
+from kernels.support.formatting import did_you_mean, format_text, format_value, nearest_name
 from kernels.support.version import MajorMinor
 
 __all__ = ["MAX_TOML_BYTES", "Section", "TomlFile", "TomlPath", "locate", "parse_toml", "read_toml"]
@@ -25,9 +22,6 @@ MAX_TOML_BYTES = 1024 * 1024
 
 #: How similar a key must be to a missing one (`difflib`, 0 to 1) to be suggested: `kernel` and `general` have 0.62.
 _NEAR = 0.65
-
-#: The most keys that are compared with a missing one.
-_MOST_COMPARED = 100
 
 #: The path of a value: keys, and indices in lists.
 TomlPath = tuple[str | int, ...]
@@ -42,7 +36,7 @@ class TomlFile(msgspec.Struct, frozen=True):
         path: The file.
         text: Its text.
         data: Its content.
-        lines: The line, counted from 1, of each table, key and list element.
+        lines: The line, counted from 1, of each table and of each key that begins a line.
     """
 
     path: Path
@@ -100,105 +94,57 @@ def parse_toml(text: str, path: Path) -> TomlFile:
         ({'general': {'name': 'relu'}}, 2)
     """
     try:
-        data = load_toml(text)
-        lines = locate(text)
+        return TomlFile(path, text, load_toml(text), locate(text))
     except TooComplex as error:
-        raise RequestError(f"{path}:{error.line or 1}: not read, because {error}.") from None
+        raise RequestError(f"{path} was not read: {error}.") from None
     except ValueError as error:
         found = re.search(r"\(at line ([0-9]+), column [0-9]+\)", str(error))
         line = int(found[1]) if found else text.count("\n") + 1
         says = re.sub(r" \(at .*\)$", "", str(error))
         raise RequestError(f"{path}:{line}: not valid TOML: {format_text(says)}.") from None
-    return TomlFile(path, text, data, lines)
+
+
+_KEY = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
+_DOTTED = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
+_HEADING = re.compile(rf"[ \t]*(\[{{1,2}})[ \t]*({_DOTTED})[ \t]*\]{{1,2}}[ \t]*(?:#.*)?$")
+_ASSIGNMENT = re.compile(rf"[ \t]*({_DOTTED})[ \t]*=")
 
 
 def locate(text: str) -> dict[TomlPath, int]:
-    """The line of each table, key and list element of a valid TOML text.
+    """The line of each table, and of each key that begins a line, in a valid TOML text.
+
+    Nothing inside of a list or an inline table has a line of its own.
 
     Example:
-        >>> locate('a = 1\\n[b]\\nc = [\\n  2,\\n]\\n')
-        {('a',): 1, ('b',): 2, ('b', 'c'): 3, ('b', 'c', 0): 4}
+        >>> locate('a = 1\\n[b]\\nc = 2\\n[[d]]\\n[[d]]\\n')
+        {('a',): 1, ('b',): 2, ('b', 'c'): 3, ('d',): 4, ('d', 0): 4, ('d', 1): 5}
     """
-    return _Locator(text, list(toml_tokens(text))).lines
+    lines: dict[TomlPath, int] = {}
+    counts: dict[TomlPath, int] = {}
+    table: TomlPath = ()
+    for number, line in enumerate(text.split("\n"), 1):
+        heading, assignment = _HEADING.match(line), _ASSIGNMENT.match(line)
+        if heading is not None:
+            table = ()
+            keys = _keys(heading[2])
+            for depth, key in enumerate(keys, 1):
+                table = (*table, key)
+                lines.setdefault(table, number)
+                if heading[1] == "[[" and depth == len(keys):
+                    counts[table] = counts.get(table, -1) + 1
+                if table in counts:
+                    table = (*table, counts[table])
+                    lines.setdefault(table, number)
+        elif assignment is not None:
+            path = table
+            for key in _keys(assignment[1]):
+                path = (*path, key)
+                lines.setdefault(path, number)
+    return lines
 
 
-class _Locator:
-    """One walk over the tokens of a valid TOML text."""
-
-    def __init__(self, text: str, tokens: list[TomlToken]) -> None:
-        starts = [0, *(match.end() for match in re.finditer("\n", text))]
-        self.tokens = [token for token, _ in tokens] + ["\n"]
-        self.line_of = [bisect_right(starts, start) for _, start in tokens] + [len(starts)]
-        self.at = 0
-        self.lines: dict[TomlPath, int] = {}
-        self.counts: dict[TomlPath, int] = {}
-        table: TomlPath = ()
-        while self.at < len(self.tokens):
-            if self.tokens[self.at] == "\n":
-                self.at += 1
-            elif self.tokens[self.at] == "[":
-                table = self.header()
-            else:
-                self.pair(table)
-
-    def header(self) -> TomlPath:
-        line, listed = self.line_of[self.at], self.tokens[self.at + 1] == "["
-        self.at += 2 if listed else 1
-        keys = self.keys("]")
-        self.at += listed
-        table: TomlPath = ()
-        for depth, key in enumerate(keys, 1):
-            table = (*table, key)
-            self.lines.setdefault(table, line)
-            if listed and depth == len(keys):
-                self.counts[table] = self.counts.get(table, -1) + 1
-            table = self.element(table)
-            self.lines.setdefault(table, line)
-        return table
-
-    def element(self, table: TomlPath) -> TomlPath:
-        return (*table, self.counts[table]) if table in self.counts else table
-
-    def keys(self, end: str) -> list[str]:
-        found = []
-        while (token := self.tokens[self.at]) != end:
-            if token != ".":
-                found.append(_key(token))
-            self.at += 1
-        self.at += 1
-        return found
-
-    def pair(self, table: TomlPath) -> None:
-        line = self.line_of[self.at]
-        for key in self.keys("="):
-            table = (*table, key)
-            self.lines.setdefault(table, line)
-        self.value(table)
-
-    def value(self, path: TomlPath) -> None:
-        opening = self.tokens[self.at]
-        if opening not in ("[", "{"):
-            while self.tokens[self.at] not in (",", "]", "}", "\n"):
-                self.at += 1
-            return
-        self.at += 1
-        index = 0
-        while (token := self.tokens[self.at]) not in ("]", "}"):
-            if token in ("\n", ","):
-                self.at += 1
-            elif opening == "{":
-                self.pair(path)
-            else:
-                self.lines[(*path, index)] = self.line_of[self.at]
-                self.value((*path, index))
-                index += 1
-        self.at += 1
-
-
-def _key(token: str) -> str:
-    if token[0] not in "\"'":
-        return token
-    return token[1:-1] if "\\" not in token else str(next(iter(load_toml(f"{token} = 0"))))
+def _keys(dotted: str) -> list[str]:
+    return [key.strip("\"'") for key in re.findall(_KEY, dotted)]
 
 
 class Section:
@@ -217,7 +163,7 @@ class Section:
         self.file = file
         self.path = path
         if not isinstance(table, dict):
-            raise self.error((), f"`{self.name()}` is {_short(table)}; expected a section.")
+            raise self.error((), f"`{self.name()}` is {format_value(table)}; expected a section.")
         self.table: dict[str, Any] = table
         self.asked: list[str] = []
 
@@ -234,14 +180,13 @@ class Section:
     def wrong(self, key: str | TomlPath, value: Any, expected: str, hint: str = "") -> RequestError:
         """An error that has a value and the expected ones."""
         at = (key,) if isinstance(key, str) else key
-        return self.error(at, f"`{self.name(*at)}` is {_short(value)}; expected {expected}.{hint}")
+        return self.error(at, f"`{self.name(*at)}` is {format_value(value)}; expected {expected}.{hint}")
 
     def missing(self, key: str, expected: str) -> RequestError:
         """An error about a missing key, which suggests the key that may be mistyped."""
-        near = difflib.get_close_matches(key, [*islice(self.table, _MOST_COMPARED)], n=1, cutoff=_NEAR)
-        mistyped = near[0] if near else key
-        hint = f" Did you mean it by `{mistyped}`?" if near else ""
-        return self.error((mistyped,), f"`{self.name(key)}` is missing; expected {expected}.{hint}")
+        near = nearest_name(key, self.table, _NEAR)
+        hint = "" if near is None else f" Did you mean it by `{near}`?"
+        return self.error((near or key,), f"`{self.name(key)}` is missing; expected {expected}.{hint}")
 
     def get(self, *spellings: str) -> tuple[str, Any]:
         """The one of several spellings of a key that is present, and its value; None where none is."""
@@ -314,11 +259,3 @@ class Section:
                 place = f"`{self.name()}`" if self.path else self.file.path.name
                 hint = did_you_mean(key, self.asked)
                 raise self.error((key,), f"{place} has the unknown key `{key[:200]}`; expected {known}.{hint}")
-
-
-def _short(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # more digits than Python writes
-        return "a number with too many digits"
-    return text if len(text) <= 80 else text[:77] + "…"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from kernels import settings
 from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError, UntrustedSignature
 from kernels.models.snapshot import BUNDLE_FILE
-from kernels.support.documents import check_json
 from kernels.support.forks import ForkLock
 from kernels.support.formatting import error_on_one_line, format_text
 from kernels.trust.policy import Identity, Rule
@@ -91,7 +90,6 @@ def parse_bundle(bundle: bytes, name: str = BUNDLE_FILE) -> Any:
         raise UntrustedSignature(too_large(len(bundle), name))
     models = _sigstore()
     try:
-        check_json(bundle)
         return models.Bundle.from_json(bundle)
     except Exception as error:  # noqa: BLE001 - untrusted bytes, for which the parsers raise errors of any type
         raise UntrustedSignature(f"its {name} is not a Sigstore bundle: {_line(error)}") from None

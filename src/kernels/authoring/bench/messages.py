@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kernels.authoring.bench.report import WorkloadOutcome
-from kernels.support.documents import check_json
+from kernels.support.record_file import decode_json
 
 __all__ = ["Ended", "Job", "Key", "Message", "Started", "Stopped", "WorkloadsListed", "decode", "encode"]
 
@@ -76,6 +76,5 @@ def encode(message: Message) -> bytes:
 
 def decode(line: bytes) -> Message:
     """The message in a line; raises `ValueError` if it is not one."""
-    check_json(line)
-    message: Message = msgspec.json.decode(line, type=Message)
+    message: Message = decode_json(line, Message)  # type: ignore[arg-type]
     return message

@@ -8,14 +8,12 @@ import signal
 import sys
 from pathlib import Path
 
-import msgspec
-
 from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.errors import KernelsError
 from kernels.operations.info import repository_info
 from kernels.support.checks import CheckResult, failed, skipped
 from kernels.support.command import CommandFailed, CommandStatus, run_command
-from kernels.support.documents import check_json
+from kernels.support.record_file import decode_json
 
 __all__ = ["LOAD_SECONDS", "crash_reason", "load_findings", "thrown"]
 
@@ -53,8 +51,7 @@ def load_findings(checked: CheckedVariant, seconds: float = LOAD_SECONDS) -> lis
         return [CheckResult(_STEP, *skipped(reason))]
     try:
         text = _run(checked.folder, seconds)
-        check_json(text)
-        findings = msgspec.json.decode(text, type=list[CheckResult])
+        findings = decode_json(text, list[CheckResult])
         return findings or [CheckResult(_STEP, *failed("the loading process reported nothing"))]
     except CommandFailed as error:
         return [CheckResult(_STEP, *failed(_shown(error)))]

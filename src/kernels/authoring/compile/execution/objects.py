@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.support.documents import load_json
 from kernels.support.files import read_bounded
+from kernels.support.record_file import decode_json
 
 __all__ = ["keep_objects"]
 
@@ -51,6 +51,6 @@ def _can_be_kept(before: Any, now: dict[str, Any], folder: Path, ninja_log: Path
 
 def _read(record: Path) -> Any:
     try:
-        return load_json(read_bounded(record, _MAX_BYTES))
+        return decode_json(read_bounded(record, _MAX_BYTES), dict[str, list[str] | dict[str, str]])
     except (OSError, ValueError):
         return None

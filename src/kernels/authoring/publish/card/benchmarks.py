@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from kernels.authoring.bench.report import Report
-from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import read_bounded
+from kernels.support.record_file import decode_json
 
 __all__ = ["BenchmarkResult", "Plot", "read_plots", "read_results"]
 
@@ -144,12 +144,11 @@ def _json_files(folders: Iterable[Path]) -> Iterator[Path]:
 def _read(path: Path) -> BenchmarkResult | None:
     try:
         data = read_bounded(path, _MAX_RESULT_BYTES)
-        check_json(data)
-    except (OSError, TooComplex):
+    except OSError:
         return None
     for form, convert in _FORMS.items():
         try:
-            return convert(msgspec.json.decode(data, type=form))
+            return convert(decode_json(data, form))
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
     return None
