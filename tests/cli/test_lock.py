@@ -442,15 +442,15 @@ def failed(done: Any) -> str:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["", '"acme/rellu" = 1'], "pyproject.toml:3: "),
+        (["", '"acme/rellu" = 1'], "pyproject.toml: "),
         (['"acme/rellu" = 1'], "has no repository acme/rellu"),
         (['"acme" = 1'], "`repo_id` is 'acme'"),
         (['"acme/relu" = 7'], "acme/relu has no version 7; it has 1"),
         (['"acme/relu" = { revision = "dev" }'], "no branch, tag or commit 'dev'"),
         (['"acme/relu" = { revision = "eb6132c" }'], "A commit needs all of its 40 digits."),
-        (['"acme/relu" = "1"'], "expected a major version such as 1"),
+        (['"acme/relu" = "1"'], "`version` is '1' (str)"),
     ],
-    ids=["line", "typo", "no repository", "version", "revision", "shortened", "type"],
+    ids=["file", "typo", "no repository", "version", "revision", "shortened", "type"],
 )
 def test_what_is_wrong_with_the_table_is_one_line_and_changes_nothing(
     hub: TestHub, lock: Run, project: Path, lines: list[str], said: str

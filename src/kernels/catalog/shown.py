@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ from kernels.catalog.signer import read_signer
 from kernels.errors import InvalidVariant, KernelsError
 from kernels.models.metadata import Metadata
 from kernels.models.mirror import MirrorBuild, RepositoryIndex
+from kernels.models.requested_names import branch_version
 from kernels.resolver.variant import Variant, parse_variant
 
 __all__ = [
@@ -30,8 +30,6 @@ CARD_FILE = "README.md"
 #: Builds of a version, and versions, that a page shows; it says how many more there are.
 MAX_BUILDS = 500
 MAX_VERSIONS = 8
-
-_VERSION = re.compile(r"v(0|[1-9][0-9]{0,5})")
 
 
 @dataclass(frozen=True)
@@ -114,8 +112,7 @@ class ShownVersion:
     @property
     def number(self) -> int | None:
         """The version, if the branch is a version's."""
-        match = _VERSION.fullmatch(self.branch)
-        return None if match is None else int(match[1])
+        return branch_version(self.branch)
 
 
 @dataclass(frozen=True)
@@ -187,8 +184,8 @@ def newest_first(branches: Iterable[str]) -> list[str]:
     """
 
     def rank(name: str) -> tuple[int, int, str]:
-        match = _VERSION.fullmatch(name)
-        return (0, -int(match[1]), "") if match is not None else (1 + (name != "main"), 0, name)
+        version = branch_version(name)
+        return (0, -version, "") if version is not None else (1 + (name != "main"), 0, name)
 
     return sorted(branches, key=rank)
 

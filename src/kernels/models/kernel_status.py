@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kernels.errors import InvalidRepository, RequestError
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import STATUS_FILE
@@ -36,19 +34,15 @@ def destination(content: bytes, requirement: Requirement) -> Requirement:
     if len(content) > MAX_STATUS_BYTES:
         raise InvalidRepository(f"{where} has {len(content)} bytes; more than {MAX_STATUS_BYTES} are not read.")
     try:
-        status: dict[str, Any] = load_toml(content.decode())
+        status = load_toml(content.decode())
     except ValueError as error:
         raise InvalidRepository(f"{where} is not valid TOML: {format_text(error)}") from None
     if status.get("kind") != "redirect":
         raise InvalidRepository(f"{where} has the kind {format_value(status.get('kind'))}; expected 'redirect'.")
-    revision = status.get("revision")
+    named = {"version": requirement.version, "revision": requirement.revision}
+    if "revision" in status:
+        named = {"revision": status["revision"]}
     try:
-        if revision is not None:
-            return Requirement(status.get("destination"), revision=revision)  # type: ignore[arg-type]
-        return Requirement(
-            status.get("destination"),  # type: ignore[arg-type]
-            version=requirement.version,
-            revision=requirement.revision,
-        )
+        return Requirement(status.get("destination"), **named)  # type: ignore[arg-type]
     except (RequestError, TypeError) as error:
         raise InvalidRepository(f"{where} does not name a repository to go to: {error}") from None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,12 @@ from kernels.errors import RequestError
 from kernels.models.lockfile import LOCK_FILE, Lock
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.support.formatting import format_value
-from kernels.support.toml import TomlFile, TomlPath, read_toml
+from kernels.support.toml import read_toml
 
 __all__ = ["PROJECT_FILE", "TABLE", "KernelProject", "dependencies", "unpinned"]
 
 PROJECT_FILE = "pyproject.toml"
 TABLE = "tool.kernels.dependencies"
-
-_KEYS = tuple(TABLE.split("."))
-_ALLOWED = "a major version such as 1, or a table with either `version` or `revision`"
 
 
 @dataclass(frozen=True)
@@ -29,12 +25,10 @@ class KernelProject:
     Attributes:
         file: Its pyproject.toml.
         dependencies: Its kernels, in the order of the file.
-        places: Their file and line, for messages.
     """
 
     file: Path
     dependencies: tuple[Requirement, ...]
-    places: Mapping[Requirement, str] = field(default_factory=dict, compare=False)
 
     @property
     def lock_file(self) -> Path:
@@ -65,12 +59,12 @@ class KernelProject:
             raise RequestError(
                 f"{path} is no project; expected a folder with a {PROJECT_FILE}, or a {PROJECT_FILE} itself."
             )
-        found = _asked(file)
+        found = dependencies(file)
         if found is None:
             raise RequestError(
                 f'{file} has no table [{TABLE}]. Add it, with a line for each kernel: "org/name" = <major version>'
             )
-        return KernelProject(file, tuple(found), found)
+        return KernelProject(file, found)
 
 
 def dependencies(file: Path) -> tuple[Requirement, ...] | None:
@@ -82,27 +76,25 @@ def dependencies(file: Path) -> tuple[Requirement, ...] | None:
     Raises:
         RequestError: It cannot be read, is not TOML, or an entry of the table is not valid.
     """
-    found = _asked(file)
-    return None if found is None else tuple(found)
-
-
-def _asked(file: Path) -> dict[Requirement, str] | None:
     try:
         toml = read_toml(file)
     except OSError as error:
         raise RequestError(f"Cannot read {file}: {error.strerror or error}.") from error
     table: Any = toml.data
-    for depth, key in enumerate(_KEYS, 1):
+    at: tuple[str, ...] = ()
+    for key in TABLE.split("."):
         if key not in table:
             return None
-        table = table[key]
+        table, at = table[key], (*at, key)
         if not isinstance(table, dict):
-            at = _KEYS[:depth]
             raise toml.error(at, f"`{'.'.join(at)}` is {format_value(table)}; expected a table.")
-    return {
-        _requirement(toml, repo_id, asked): f"{file}:{toml.lines.get((*_KEYS, repo_id), 1)}"
-        for repo_id, asked in table.items()
-    }
+    found = []
+    for repo_id, asked in table.items():
+        try:
+            found.append(_requirement(repo_id, asked))
+        except (RequestError, TypeError) as error:
+            raise toml.error((*at, repo_id), f"`{TABLE}`: {format_value(repo_id)}: {error}") from None
+    return tuple(found)
 
 
 def unpinned(asked: tuple[Requirement, ...], lock: Lock) -> list[Requirement]:
@@ -120,21 +112,10 @@ def unpinned(asked: tuple[Requirement, ...], lock: Lock) -> list[Requirement]:
     return [each for each in asked if each not in pinned and Requirement(each.repo_id) not in pinned]
 
 
-def _requirement(file: TomlFile, repo_id: str, asked: Any) -> Requirement:
-    at: TomlPath = (*_KEYS, repo_id)
-    what = f"`{TABLE}`: {format_value(repo_id)}"
+def _requirement(repo_id: str, asked: Any) -> Requirement:
     named = asked if isinstance(asked, dict) else {"version": asked}
-    try:
-        check_repo_id(repo_id)
-        if set(named) in ({"version"}, {"revision"}) and _has_types(named):
-            return Requirement(repo_id, **named)
-    except RequestError as error:
-        raise file.error(at, f"{what}: {error}") from None
-    raise file.error(at, f"{what} is {format_value(asked)}; expected {_ALLOWED}.")
-
-
-def _has_types(named: dict[str, Any]) -> bool:
-    version, revision = named.get("version"), named.get("revision")
-    if version is not None:
-        return isinstance(version, int) and not isinstance(version, bool)
-    return isinstance(revision, str)
+    check_repo_id(repo_id)
+    if set(named) not in ({"version"}, {"revision"}):
+        expected = "a major version such as 1, or a table with either `version` or `revision`"
+        raise RequestError(f"got {format_value(asked)}; expected {expected}.")
+    return Requirement(repo_id, **named)

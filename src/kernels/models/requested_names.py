@@ -12,6 +12,7 @@ from kernels.errors import RequestError
 __all__ = [
     "MAX_VERSION",
     "allowed_repositories",
+    "branch_version",
     "check_repo_id",
     "check_requested",
     "check_revision",
@@ -64,6 +65,17 @@ def is_commit(text: str) -> bool:
         True
     """
     return re.fullmatch(_COMMIT, text) is not None
+
+
+def branch_version(branch: str) -> int | None:
+    """The version that a branch `v<version>` holds; None of another branch.
+
+    Example:
+        >>> branch_version("v2"), branch_version("v02")
+        (2, None)
+    """
+    found = re.fullmatch(r"v(0|[1-9][0-9]{0,5})", branch)
+    return None if found is None else int(found[1])
 
 
 def check_repo_id(repo_id: Any) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kernels.models.requested_names import (
+    branch_version,
     check_repo_id,
     check_requested,
     check_revision,
@@ -27,8 +28,6 @@ __all__ = [
     "is_repo_id",
     "is_revision",
 ]
-
-_VERSION_BRANCH = r"(?:refs/(?:heads|tags)/)?v(0|[1-9][0-9]{0,5})"
 
 #: The fewest digits of a shortened commit: git shows seven.
 SHORTEST_COMMIT = 7
@@ -85,8 +84,9 @@ class Requirement(
             >>> Requirement("org/relu", revision="refs/heads/v2").named_version
             2
         """
-        found = re.fullmatch(_VERSION_BRANCH, self.revision or "")
-        return int(found[1]) if found is not None else self.version
+        if self.revision is None:
+            return self.version
+        return branch_version(re.sub(r"^refs/(heads|tags)/", "", self.revision))
 
     @property
     def commit(self) -> str | None:

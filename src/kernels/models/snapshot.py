@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernels.errors import InvalidRepository
+from kernels.models.requested_names import branch_version
 from kernels.support.formatting import format_value
 from kernels.support.hashing import git_blob_hasher
 from kernels.support.text import is_safe
@@ -48,7 +49,6 @@ MAX_PARTS = 64
 #: The most bytes of a file: a petabyte.
 MAX_FILE_BYTES = 2**50
 
-_VERSION_BRANCH = r"v(0|[1-9][0-9]{0,5})"
 _OID = r"[0-9a-f]{40}|[0-9a-f]{64}"
 #: Paths like those of nearly all files, of which only the length is left to be checked.
 _PLAIN = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*"
@@ -103,7 +103,7 @@ class Heads(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def versions(self) -> dict[int, str]:
         """The branches of versions, by version, newest first."""
-        found = {int(match[1]): name for name in self.branches if (match := re.fullmatch(_VERSION_BRANCH, name))}
+        found = {version: name for name in self.branches if (version := branch_version(name)) is not None}
         return dict(sorted(found.items(), reverse=True))
 
     def commit(self, revision: str) -> str | None:

@@ -176,7 +176,7 @@ def lock_project(
     )
     if upgrade:
         forget()  # a process that runs for long has heads that are old
-    tree = lock_tree(context, project.dependencies, kept, upgrade is True or repositories, project.places)
+    tree = lock_tree(context, project.dependencies, kept, upgrade is True or repositories, project.file)
     absent = sorted(repositories - {requirement.repo_id for requirement in tree.commits})
     if absent:
         raise RequestError(f"{absent[0]} cannot be upgraded: no kernel that {project.file} asks for needs it.")

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernels.errors import InvalidMetadata, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.models.lockfile import Lock
@@ -51,7 +52,7 @@ def lock_tree(
     roots: Sequence[Requirement],
     kept: Lock,
     upgrade: bool | Collection[str],
-    places: Mapping[Requirement, str],
+    file: Path,
 ) -> LockedTree:
     """Find the commit of everything that requirements need.
 
@@ -60,7 +61,7 @@ def lock_tree(
         roots: The project's requirements.
         kept: The pins that stay, where the tree needs them.
         upgrade: Whether no pin stays, or of which repositories none stays: their heads are asked for.
-        places: Where the project requires what, to be named where that is not found.
+        file: The project's file, to be named where a requirement of it is not found.
 
     Raises:
         LockError: A pin's commit is gone.
@@ -83,9 +84,9 @@ def lock_tree(
                 resolved = resolve_snapshot(context, requirement, remember_allowed=False, misfit=_not_admitted)
                 _check_admitted(context, resolved)
         except (RepositoryNotFound, RevisionNotFound) as error:
-            if requirement not in places:
+            if requirement not in roots:
                 raise
-            raise error.reworded(f"{places[requirement]}: {error}") from error
+            raise error.reworded(f"{file}: {error}") from error
         return resolved
 
     graph = walk_dependencies([Asked(each) for each in sorted(roots, key=str)], resolve, _edges_of)
