@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from carried_folder import carry_folder
 from hub import TestHub
 from logged import warned
 
@@ -39,8 +38,6 @@ from kernels.models.mirror import index_path
 from kernels.models.mirror_document import MirrorDocument
 from kernels.models.requirement import Requirement
 from kernels.operations.download import DownloadedBuild, DownloadRequest, Downloads, prefetch
-from kernels.operations.mirroring.request import MirrorRequest
-from kernels.operations.mirroring.run import mirror
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 APPLE = "torch2.9-metal-aarch64-darwin"
@@ -721,30 +718,6 @@ def test_what_was_changed_in_the_cache_is_not_carried(hub: TestHub, tmp_path: Pa
     [carried] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
     assert carried.new
     assert changed.read_bytes() == good
-
-
-def test_a_folder_of_before_is_not_written_to_and_is_made_a_mirror_of(
-    kernels_hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None], new_process: Callable[[], None]
-) -> None:
-    carry_folder(["acme/relu", "acme/gelu"], version=1, targets=[CPU, HOPPER], to=tmp_path / "old")
-    before = contents(tmp_path / "old")
-    with pytest.raises(RequestError, match=r"older `kernels download --to`.*kernels mirror NEW --from file://.*/old"):
-        download_kernels(["acme/gelu"], version=1, to=tmp_path / "old")
-    assert contents(tmp_path / "old") == before
-    new_process()
-    hub = kernels_hub
-    commit = hub.commit("acme/relu")
-    hub.down()  # the upgrade needs no network
-    names = ["acme/relu", "acme/gelu", "acme/base"]
-    done = mirror(MirrorRequest(str(tmp_path / "new"), repositories=names, source=str(tmp_path / "old")))
-    assert done.failures == ()
-    index = MirrorDocument.parse((tmp_path / "new" / index_path("acme/relu")).read_bytes(), "index")
-    found = index.repository("acme/relu", "index")
-    assert (found.origin.url, found.publisher.trusted, found.branches) == (hub.url, True, {"v1": commit})
-    unplugged(tmp_path / "new")
-    loaded = get_kernel("acme/relu", version=1)
-    assert commit in str(loaded.__file__)
-    assert [each.variant.name for each in get_kernel_variants("acme/gelu", version=1)] == ["torch-cpu", "torch-cuda"]
 
 
 def test_what_is_not_in_the_folder_is_said(

@@ -30,7 +30,6 @@ from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.requirement import Requirement
 from kernels.resolver.target import Target
 from kernels.resolver.variant import parse_variant
-from kernels.sources.folder_record import RECORD_FILE, read_folder_record
 from kernels.support.toml import MAX_TOML_BYTES, Section, parse_toml
 from kernels.support.yaml import read_yaml
 
@@ -202,15 +201,6 @@ def attacks(folder: Path) -> Iterator[Attack]:
     for name, text in [*some_json(1, 2**23), ("kernels", kernels), ("variants", variants)]:
         beside.write_text(text)
         yield f"hashes, {name}", lambda: Lock.read(lock)
-
-    record = folder / RECORD_FILE
-    start = '{"form": 1, "endpoint": "e", "time": 0, "trusted": null, "files": {"' + "1" * 40 + '": ['
-    files = filled(start, '{"path":"a","size":0,"oid":"' + "1" * 40 + '"},', '{"path":"a","size":0}]}}', 24 << 20)
-    branches = '{"form": 1, "endpoint": "e", "time": 0, "trusted": null, "branches": {'
-    branches = numbered(branches, '"%d":"",', '"a":""}}', 24 << 20)
-    for name, text in [*some_json(2, 24 << 20), ("files", files), ("branches", branches)]:
-        record.write_text(text)
-        yield f"record, {name}", lambda: read_folder_record(folder)
 
     yaml = folder / "a.yaml"
     merges = (

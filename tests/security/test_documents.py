@@ -21,7 +21,6 @@ from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.resolver.target import Target
-from kernels.sources.folder_record import RECORD_FILE, read_folder_record
 
 LIMITED = Path(__file__).with_name("limited.py")
 
@@ -71,12 +70,10 @@ def test_every_document_that_nests_is_refused(tmp_path: Path) -> None:
     lock = tmp_path / "kernels.lock"
     lock.write_bytes(b"[]")
     (tmp_path / "kernels.hashes.json").write_bytes(path.read_bytes())
-    (tmp_path / RECORD_FILE).write_bytes(path.read_bytes())
     reads: list[tuple[type[Exception], Callable[[], object]]] = [
         (InvalidMetadata, lambda: Metadata.read_from_file(path)),
         (LockError, lambda: Lock.read(path, hashes=False)),
         (LockError, lambda: Lock.read(lock)),
-        (InvalidRepository, lambda: read_folder_record(tmp_path)),
         (DeclarationError, lambda: read_declarations(path)),
         (RequestError, lambda: Target.from_json(path.read_bytes())),
     ]
@@ -148,7 +145,6 @@ PIPES: dict[str, tuple[str, str]] = {
     "build.toml": ("build.toml", "read_source(root)"),
     "a policy": ("policy.toml", "Policy.read(path)"),
     "a trusted root": ("root.json", "Rule(trusted_root=path).key"),
-    "a record": (".kernels.json", "read_folder_record(root)"),
     "a tune file": ("tune.yaml", "read_yaml(path)"),
     "a declaration": ("acme.json", "read_declarations(path)"),
     "a machine": ("machine.json", "parse_target(str(path))"),
@@ -166,7 +162,7 @@ PIPES: dict[str, tuple[str, str]] = {
     "a benchmark": ("benchmark_a.py", "content(path)"),
     "a distribution's files": ("a.dist-info/RECORD", "_has(str(path.parent), 'a/b.py', 'a')"),
     "a distribution's names": ("a.dist-info/top_level.txt", "_has(str(path.parent), 'a/b.py', 'a')"),
-    "a folder's status file": ("build/../kernel-status.toml", "_read(path, RepoFile('a', 1), 10)"),
+    "a folder's status file": ("build/../kernel-status.toml", "status_file(root)"),
     "Torch's version": ("version.py", "_version_file(path)"),
     "Torch's library": ("libc10.so", "_library_abi(path)"),
 }
@@ -194,15 +190,18 @@ from kernels.models.project import KernelProject, dependencies
 from kernels.authoring.publish.card.benchmarks import read_results
 from kernels.authoring.publish.card.card import _read as page
 from kernels.authoring.publish.card.python_api import read_api
-from kernels.models.snapshot import RepoFile
+from kernels.models.snapshot import RepoFile, Snapshot
 from kernels.wheel_hooks import wheel_files
 from kernels.trust.policy import Policy, Rule
-from kernels.sources.folder import _read
-from kernels.sources.folder_record import read_folder_record
+from kernels.sources.folder import FolderSource
 from kernels.support.files import NotRegularFile
 from kernels.support.yaml import read_yaml
 from kernels.operations.verify_report import report_on_folder
 from kernels.trust.content import BuildContent, sha256_file
+
+def status_file(root):
+    source = FolderSource(root)
+    return source.read(Snapshot("acme/relu", "v1", ()), RepoFile("kernel-status.toml", 1), 10)
 
 def _checked(path):
     return CheckedVariant(path.parent, VariantFiles({}))

@@ -26,7 +26,6 @@ from kernels.models.project import dependencies
 from kernels.models.requirement import Requirement
 from kernels.resolver.target import Target
 from kernels.resolver.variant import parse_variant
-from kernels.sources.folder_record import RECORD_FILE, read_folder_record
 from kernels.support.toml import parse_toml
 from kernels.support.yaml import read_yaml
 from kernels.trust.policy import Policy
@@ -64,15 +63,6 @@ OLDER: list[Any] = [
     {"repo_id": "org/a", "sha": ONE, "variants": {"torch-cpu": {"hash": HASH["hash"], "hash_type": "git_lfs_concat"}}}
 ]
 HASHES = {"format": 1, "kernels": [{"repo-id": "org/a", "commit": ONE, "variants": {"torch-cpu": HASH}}]}
-RECORD = {
-    "form": 1,
-    "endpoint": "https://hub",
-    "time": 1.5,
-    "trusted": True,
-    "branches": {"v1": ONE},
-    "moved-to": None,
-    "files": {ONE: [{"path": "build/torch-cpu/__init__.py", "size": 1, "oid": ONE, "sha256": None, "xet": False}]},
-}
 DECLARED = {
     "acme": {
         "device_string": "acme",
@@ -286,7 +276,6 @@ PARSERS: dict[str, tuple[st.SearchStrategy[bytes], Callable[[bytes, Path], objec
     "lock": (near_json(LOCK), lambda data, folder: Lock.from_bytes(data).to_bytes()),
     "older lock": (near_json(OLDER), lambda data, folder: Lock.from_bytes(data).hashes_to_bytes()),
     "hashes": (near_json(HASHES), _file("kernels.hashes.json", _lock_with_hashes)),
-    "record": (near_json(RECORD), _file(RECORD_FILE, lambda path: read_folder_record(path.parent))),
     "declaration": (near_json(DECLARED), _file("acme.json", read_declarations)),
     "target's JSON": (near_json(TARGET), lambda data, folder: _used(Target.from_json(data))),
     "message": (near_json(MESSAGE), lambda data, folder: decode(data)),

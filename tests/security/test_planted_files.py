@@ -10,11 +10,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from carried_folder import carry_folder
 from hub import TestHub, make_repo
 
 from kernels import get_kernel, get_local_kernel, install_kernel
-from kernels.errors import KernelsError
 from kernels.loader.load import kernel_layers
 from kernels.settings import Verify
 
@@ -153,15 +151,3 @@ def test_in_a_folder_of_the_users_own_everything_counts(tmp_path: Path) -> None:
     (build / "more.py").write_text("value = 9")
     (build / "__init__.py").write_text("from . import more\nvalue = more.value\n")
     assert get_local_kernel(path).value == 9
-
-
-def test_a_carried_folder_is_held_to_its_record(hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.make_repo("acme/relu", variants={"torch-cpu": FILES})
-    carry_folder(["acme/relu"], version=1, to=tmp_path / "carried")
-    [build] = (tmp_path / "carried").glob("**/torch-cpu")
-    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "carried"))
-    plant(build, "ops.abi3.so")
-    with pytest.raises(KernelsError, match=r"ops\.abi3\.so"):
-        get_kernel("acme/relu", version=1)
-    monkeypatch.setenv("KERNELS_VERIFY", "off")
-    check(get_kernel("acme/relu", version=1))

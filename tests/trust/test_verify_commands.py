@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from carried_folder import carry_folder
 from hub import TestHub, make_repo
 from mirror_tree import MirrorTree
 from sigstore_root import ACME, OTHERS, SigstoreRoot
@@ -292,48 +290,6 @@ def test_a_repository_is_verified_at_the_commit_and_with_the_content_that_the_lo
     assert verdicts(*asked) == {CPU: "ok ok ok", CUDA: "ok failed ok", UNIVERSAL: "missing ok missing"}
     builds = json.loads(kernels("verify", *asked, "--json").stdout)["builds"]
     assert {build["commit"] for build in builds} == {pinned}
-
-
-# A folder that was carried
-
-
-@pytest.fixture
-def carried(locked: Path, tmp_path: Path, allowed: Any) -> Path:
-    """Every build of `acme/relu` in a folder, with a lock that pins the content of two."""
-    carry_folder(["acme/relu"], version=1, all_variants=True, to=tmp_path / "carried")
-    for path in (locked, hashes_path(locked)):
-        shutil.copy(path, tmp_path / "carried")
-    return tmp_path / "carried"
-
-
-@pytest.mark.parametrize("inside", ["", "acme/relu"])
-def test_every_build_in_a_carried_folder_is_verified_by_its_record_and_its_lock(
-    carried: Path, hub: TestHub, allowed: Any, inside: str
-) -> None:
-    found = {CPU: "ok ok ok", CUDA: "ok failed ok", UNIVERSAL: "missing ok missing"}
-    assert verdicts(carried / inside, *allowed) == found
-    result = kernels("verify", carried / inside, *allowed)
-    assert f"acme/relu   {hub.commit()[:12]}  torch-cpu" in result.stdout
-    build = carried / "acme/relu" / hub.commit() / "build"
-    (build / UNIVERSAL / "layers.py").unlink()  # it has no digest
-    (build / CPU / "layers.py").write_bytes(b"#" * (build / CPU / "layers.py").stat().st_size)
-    shutil.rmtree(build / CUDA)
-    assert verdicts(carried / inside, *allowed) == {
-        CPU: "failed skipped skipped",
-        CUDA: "skipped failed skipped",
-        UNIVERSAL: "failed skipped skipped",
-    }
-    said = " ".join(kernels("verify", carried / inside, *allowed).stdout.split())
-    assert "build/torch-universal/layers.py (missing), in " in said
-    assert ".;" not in said
-
-
-def test_a_repository_in_a_carried_folder_that_lost_its_record_is_an_error(carried: Path, hub: TestHub) -> None:
-    hub.make_repo("acme/gelu")
-    carry_folder(["acme/gelu"], version=1, to=carried)
-    (carried / "acme/relu/.kernels.json").unlink()
-    result = kernels("verify", carried)
-    assert (result.exit_code, "acme/relu has lost its .kernels.json" in result.stderr) == (1, True)
 
 
 def test_a_failed_digest_names_what_helps_where_the_build_lies(

@@ -17,7 +17,6 @@ from kernels.operations.mirroring.run import PlannedMirroring
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import FolderSource
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded, replace_file
-from kernels.support.formatting import shell_word
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
@@ -70,9 +69,7 @@ class CarriedMirror:
         self.root = Path(os.path.expanduser(to)).absolute()
         if isinstance(sources.default, FolderSource):
             raise RequestError(
-                f"Kernels come from {sources.default.name} (KERNELS_HUB): copy that folder to {to} instead, or, if an "
-                f"older `kernels download --to` wrote it, make a mirror of it: kernels mirror {shell_word(to)} --from "
-                f"{shell_word(sources.default.root)}"
+                f"Kernels come from {sources.default.name} (KERNELS_HUB): copy that folder to {to} instead."
             )
         cache = Path(os.path.realpath(settings.cache_dir()))
         if cache.is_relative_to(os.path.realpath(self.root)):

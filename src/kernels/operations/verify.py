@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,9 @@ from kernels.errors import (
     NoSuitableBuild,
     NotInCache,
 )
-from kernels.models.lockfile import LOCK_FILE, ContentHash, Lock, unpinned_build
+from kernels.models.lockfile import ContentHash, unpinned_build
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import Heads, Snapshot
+from kernels.models.snapshot import Snapshot
 from kernels.operations.open_sources import open_sources
 from kernels.operations.verify_report import NOT_PINNED, BuildReport, report_on_folder
 from kernels.resolver.active_lock import active_lock
@@ -33,7 +33,6 @@ from kernels.resolver.lock_pins import ActiveLock
 from kernels.resolver.target import Target
 from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource, PathSource
-from kernels.sources.folder_record import FolderRecord, read_folder_record, recorded_repositories
 from kernels.support.checks import CheckResult
 from kernels.support.tasks import side_by_side
 from kernels.trust.content import BuildContent
@@ -121,9 +120,7 @@ def verify_lock(
 def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = False) -> list[BuildReport]:
     """Verify the builds in a folder: a repository's, or one variant.
 
-    A plain folder names no repository, so every identity in the policy may have signed. A folder that
-    `kernels download --to` wrote, or a repository in it, records the repositories: all of their builds are verified,
-    also against what the Hub listed, and what the lockfile in the folder pins.
+    A folder names no repository, so every identity in the policy may have signed.
 
     Args:
         path: The folder.
@@ -132,15 +129,10 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
 
     Raises:
         RepositoryNotFound: The path has no kernel (a `FileNotFoundError`).
-        InvalidRepository, LockError: A record or the lockfile in the folder cannot be read (a `ValueError`).
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
     """
     policy = policy_to_verify(policy)
-    path = Path(os.path.abspath(path.expanduser()))
-    carried = recorded_repositories(path)
-    if carried is not None:
-        return _verify(_carried(*carried, policy, offline))
-    source = PathSource(path)
+    source = PathSource(Path(os.path.abspath(path.expanduser())))
     snapshot = source.snapshot(source.requirement, "")
     rules = policy.all_rules()
     return _verify([_BuildToVerify(source, snapshot, name, rules, offline, None) for name in snapshot.builds])
@@ -182,35 +174,6 @@ def _chosen(
     ]
 
 
-def _carried(root: Path, repo_ids: Iterable[str], policy: Policy, offline: bool) -> list[_BuildToVerify]:
-    """Every build that the records in a folder list."""
-    lock = Lock.read(root / LOCK_FILE) if (root / LOCK_FILE).exists() else Lock()
-    source = FolderSource(root)
-    builds: list[_BuildToVerify] = []
-    for repo_id in repo_ids:
-        record = read_folder_record(root / repo_id)
-        if record is None:
-            continue
-        for commit, files in record.files.items():
-            snapshot = Snapshot(repo_id, commit, files)
-            hashes = lock.hashes.get((repo_id, commit))
-            rules = (policy.rule(repo_id),)
-            version = _version_at(record, commit)
-            builds += [
-                _BuildToVerify(source, snapshot, name, rules, offline, version, *_pin(name, hashes))
-                for name in snapshot.builds
-            ]
-    if not builds:
-        raise NoSuitableBuild(f"{root} has no builds of {', '.join(repo_ids)}.")
-    return builds
-
-
-def _version_at(record: FolderRecord, commit: str) -> int | None:
-    """The version whose branch points to a commit; None where there is not exactly one."""
-    heads = Heads({name: head for name, head in record.branches.items() if head == commit})
-    return next(iter(heads.versions)) if len(heads.versions) == 1 else None
-
-
 def _pin(variant: str, hashes: Mapping[str, ContentHash] | None) -> tuple[ContentHash | None, str | None]:
     if hashes is None or variant in hashes:
         return (hashes or {}).get(variant), None
@@ -231,9 +194,6 @@ def _verify_build(build: _BuildToVerify) -> BuildReport:
     snapshot, name = build.snapshot, build.variant
     try:
         folder = build.source.fetch(snapshot, name)
-        if isinstance(build.source, FolderSource):
-            # Raises if a file is not as recorded; nothing is downloaded.
-            build.source.repair(snapshot, name, BuildContent(folder))
     except NotInCache:
         reason = f"not in {build.source.name}, and nothing may be downloaded"
         report = _unread(name, CheckResult("digest", "skipped", reason), reason)
@@ -285,7 +245,7 @@ def _remedy(build: _BuildToVerify) -> str:
     if build.source.user_owned:
         return "Build or download it again."
     if isinstance(build.source, FolderSource):
-        return "They are those that were downloaded: ask the publisher for a new build."
+        return "Ask the publisher for a new build."
     return (
         f"Files that were changed here: `kernels cache verify --repo {build.snapshot.repo_id} --repair` downloads them "
         "again. If none were, ask the publisher for a new build."

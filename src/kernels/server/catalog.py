@@ -5,16 +5,13 @@ holds all of its files. A sub-folder named like a commit id is that commit, an e
 has the content of that id. Pull requests are in `.pulls/<number>`, their earlier commits in `.pulls/<commit>`. A file
 `.private` hides a repository from clients without a token. Every call reads the disk, so a changed file is a new commit
 at the next request; only hashes are cached.
-
-A repository with a record of `kernels download --to` is read-only: its branches are the commits of the Hub that it was
-downloaded from, under their own ids, with the builds that were downloaded.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -22,12 +19,11 @@ from pathlib import Path
 
 from kernels.errors import InvalidRepository, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.models.requirement import check_revision, is_commit, is_repo_id
-from kernels.models.snapshot import BUILD_FOLDER, RepoFile
+from kernels.models.snapshot import BUILD_FOLDER
 from kernels.server.listings import FileRow, FolderListing, Listings
 from kernels.server.revision import PULLS, is_pull_number, parse_revision
-from kernels.server.scan import complete_builds, make_commit, scan_folder
+from kernels.server.scan import make_commit, scan_folder
 from kernels.server.snapshot import Commit
-from kernels.sources.folder_record import FolderRecord, FolderRecords
 
 __all__ = ["PRIVATE", "Catalog", "Publisher"]
 
@@ -82,7 +78,6 @@ class Catalog:
         self.trusted = trusted
         self.users = users
         self.bytecode = bytecode
-        self._records = FolderRecords()
         self._listings = Listings()
 
     def publisher(self, name: str, *, private: bool = True) -> Publisher | None:
@@ -99,27 +94,11 @@ class Catalog:
         names = [each for each in found if private or not self.private(f"{name}/{each}")]
         if found and not names:
             return None
-        trusted = name in self.trusted or (
-            names != [] and all(self._trusted_upstream(f"{name}/{each}") for each in names)
-        )
-        return Publisher(name, name in self.users, trusted, len(names))
+        return Publisher(name, name in self.users, name in self.trusted, len(names))
 
     def publishers(self) -> list[str]:
         """The names of all publishers."""
         return [name for name in self._folders(self.root) if is_repo_id(f"{name}/x")]
-
-    def download_record(self, repo_id: str) -> FolderRecord | None:
-        """The record that `kernels download --to` wrote for a repository, if it did."""
-        folder = self._inside(self.root / repo_id)
-        return None if folder is None else self._records.of(folder)
-
-    def _trusted_upstream(self, repo_id: str) -> bool:
-        """Whether the Hub that a repository was downloaded from trusts its publisher."""
-        try:
-            record = self.download_record(repo_id)
-        except InvalidRepository:
-            return False
-        return record is not None and record.trusted is True
 
     def repositories(self, publisher: str | None = None, *, private: bool = True) -> list[str]:
         """The repositories, `org/name`, sorted; without `private`, only those that are not private.
@@ -182,8 +161,6 @@ class Catalog:
     def branches(self, repo_id: str) -> dict[str, str]:
         """The repository's branches, and the commit at the head of each."""
         folder = self.repository(repo_id)
-        if (record := self.download_record(repo_id)) is not None:
-            return {name: commit for name, commit in sorted(record.branches.items()) if self._inside(folder / commit)}
         return {name: self._commit(repo_id, folder / name).id for name in self._branch_names(folder)}
 
     def commit(self, repo_id: str, revision: str | None = None) -> Commit:
@@ -198,8 +175,6 @@ class Catalog:
             RevisionNotFound: It has no such revision.
         """
         folder = self.repository(repo_id)
-        if (record := self.download_record(repo_id)) is not None:
-            return self._recorded_commit(repo_id, record, folder, revision)
         names = self._branch_names(folder)
         asked = parse_revision((_default(names) or "main") if revision is None else revision)
         there = self._inside(folder / asked.folder) if asked.kind != "branch" or asked.name in names else None
@@ -242,9 +217,8 @@ class Catalog:
         if head.id not in heads:
             return found
         folder = self.root / repo_id
-        record = self.download_record(repo_id)
         kept = {name for name in self._folders(folder) if is_commit(name)} if folder.is_dir() else set()
-        kept -= heads if record is None else heads | (kept - record.files.keys())
+        kept -= heads
         dates = {name: datetime.fromtimestamp(os.stat(folder / name).st_mtime, timezone.utc) for name in kept}
         return found + sorted(dates.items(), key=lambda each: (each[1], each[0]), reverse=True)
 
@@ -283,16 +257,6 @@ class Catalog:
             raise RepositoryNotFound(f"Repository {repo_id!r} of type kernel not found.")
         return folder
 
-    def _recorded_commit(self, repo_id: str, record: FolderRecord, folder: Path, revision: str | None) -> Commit:
-        asked = parse_revision((_default(sorted(record.branches)) or "") if revision is None else revision)
-        commit = asked.name if asked.kind == "commit" else record.branches.get(asked.name, "")
-        if commit not in record.files or not self._inside(folder / commit):
-            there = ", ".join([*record.branches, *record.files])
-            raise RevisionNotFound(f"{repo_id} has no revision {revision or 'main'!r}; it has: {there or 'none'}.")
-        snapshot = record.snapshot(repo_id, commit)
-        assert snapshot is not None
-        return self._commit(repo_id, folder / commit, {file.path: file for file in snapshot.files})
-
     def _branch_names(self, folder: Path) -> list[str]:
         return [name for name in self._folders(folder) if not is_commit(name)]
 
@@ -317,12 +281,10 @@ class Catalog:
         """Hold a branch's lock: no other thread reads it, so that it can be replaced in several steps."""
         return self._listings.locked(folder)
 
-    def _commit(self, repo_id: str, folder: Path, record: Mapping[str, RepoFile] | None = None) -> Commit:
+    def _commit(self, repo_id: str, folder: Path) -> Commit:
         def scan(cached: FolderListing | None) -> tuple[list[FileRow], Callable[[], Commit]]:
             rows = scan_folder(folder, self.root, bytecode=self.bytecode)
-            if record is not None:
-                rows = complete_builds(rows, record)
-            return rows, lambda: make_commit(repo_id, folder, rows, record, cached)
+            return rows, lambda: make_commit(repo_id, rows, cached)
 
         for _ in range(_ATTEMPTS):
             try:

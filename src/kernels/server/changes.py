@@ -91,7 +91,7 @@ class Writer:
                 f"`branch` is {branch[:200]!r}; expected a name without slashes, of at most {_MAX_NAME} bytes, that is "
                 "not a commit id."
             )
-        folder = self._writable(repo_id)
+        folder = self._catalog.repository(repo_id)
         with self._changing(repo_id):
             names = self._catalog.branches(repo_id)
             if start is None:
@@ -110,7 +110,7 @@ class Writer:
         Returns:
             The commit, and the number of the pull request that was opened.
         """
-        folder = self._writable(repo_id)
+        folder = self._catalog.repository(repo_id)
         changed = parse_revision(revision)
         if changed.kind == "commit":
             raise RequestError(f"`revision` is the commit {revision!r}; expected a branch.")
@@ -141,12 +141,6 @@ class Writer:
             return False
         rows = scan_folder(replaced, self._catalog.root, bytecode=self._catalog.bytecode)
         return {row[0]: row[2:] for row in rows} == {path: file.seen for path, file in commit.files.items()}
-
-    def _writable(self, repo_id: str) -> Path:
-        folder = self._catalog.repository(repo_id)
-        if self._catalog.download_record(repo_id) is not None:
-            raise Conflict(f"{repo_id} was downloaded from another Hub and is read-only; change it there.")
-        return folder
 
     def _changed(self, before: Commit, change: RepositoryChange) -> dict[str, bytes | Path]:
         files: dict[str, bytes | Path] = {path: file.source for path, file in before.files.items()}

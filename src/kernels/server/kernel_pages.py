@@ -119,13 +119,12 @@ class KernelPages:
 
     def _shown(self, repo_id: str, branches: dict[str, str], trusted: bool) -> ShownKernel:
         names = newest_first(branches)
-        record = self._catalog.download_record(repo_id)
         return ShownKernel(
             repo_id=repo_id,
             versions=tuple(_version(name, self._catalog.commit(repo_id, name)) for name in names[:MAX_VERSIONS]),
             more=tuple(names[MAX_VERSIONS:]),
             trusted=trusted,
-            origin="" if record is None else record.endpoint,
+            origin="",
         )
 
 

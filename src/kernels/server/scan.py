@@ -1,26 +1,24 @@
-"""Scan a folder on disk into a commit: its files, their hashes, and whether a download record describes them."""
+"""Scan a folder on disk into a commit: its files and their hashes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from kernels.errors import InvalidRepository
-from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, RepoFile, is_bytecode
+from kernels.models.snapshot import MAX_FILES, is_bytecode
 from kernels.server.listings import FileRow, FolderListing
 from kernels.server.snapshot import Commit, File, blob_oid, take_snapshot
 from kernels.support.files import open_regular
 from kernels.support.hashing import lfs_pointer
-from kernels.trust.content import is_as_listed
 
-__all__ = ["complete_builds", "is_lfs", "is_served", "make_commit", "scan_folder"]
+__all__ = ["is_lfs", "is_served", "make_commit", "scan_folder"]
 
 # The Hub's clients put native code, by its name, and all large files into LFS.
 _LFS_SUFFIXES = (".so", ".dylib", ".dll", ".pyd")
@@ -77,51 +75,18 @@ def is_served(name: str, *, bytecode: bool) -> bool:
     return name != ".git" and (bytecode or not is_bytecode(name))
 
 
-def make_commit(
-    repo_id: str,
-    folder: Path,
-    rows: list[FileRow],
-    record: Mapping[str, RepoFile] | None,
-    cached: FolderListing | None,
-) -> Commit:
-    """The commit of scanned files; hashes of unchanged files come from the cache.
-
-    With a download record, its id is the folder's name: the record says which files the commit of the other Hub has.
-    """
+def make_commit(repo_id: str, rows: list[FileRow], cached: FolderListing | None) -> Commit:
+    """The commit of scanned files; hashes of unchanged files come from the cache."""
     before = {} if cached is None else {row[1:]: cached.commit.files[row[0]] for row in cached.rows}
-    files = [_file(row, before.get(row[1:]), None if record is None else record[row[0]]) for row in rows]
+    files = [_file(row, before.get(row[1:])) for row in rows]
     newest = max((row[2] for row in rows), default=0)
-    commit = take_snapshot(repo_id, files, datetime.fromtimestamp(newest / 1e9, timezone.utc))
-    return commit if record is None else replace(commit, id=folder.name)
+    return take_snapshot(repo_id, files, datetime.fromtimestamp(newest / 1e9, timezone.utc))
 
 
-def _file(row: FileRow, before: File | None, listed: RepoFile | None) -> File:
+def _file(row: FileRow, before: File | None) -> File:
     path, source, mtime_ns, size, inode = row
-    # An unchanged file is not hashed again, unless its record has changed.
-    if before is not None and (listed is None or listed.blob in (before.oid, before.sha256)):
-        oid, sha256 = before.oid, before.sha256
-    else:
-        oid, sha256 = _hash(source, size) if listed is None else _listed_hash(source, listed)
+    oid, sha256 = _hash(source, size) if before is None else (before.oid, before.sha256)
     return File(path, Path(source), size, oid, sha256, (mtime_ns, size, inode))
-
-
-def complete_builds(rows: list[FileRow], record: Mapping[str, RepoFile]) -> list[FileRow]:
-    """The files that a download record lists, without incomplete builds."""
-    here = {path for path, _, _, size, _ in rows if path in record and record[path].size == size}
-    incomplete = {_build_of(path) for path in record if path not in here} - {""}
-    return [row for row in rows if row[0] in here and _build_of(row[0]) not in incomplete]
-
-
-def _build_of(path: str) -> str:
-    parts = path.split("/", 2)
-    return parts[1] if len(parts) == 3 and parts[0] == BUILD_FOLDER else ""
-
-
-def _listed_hash(source: str, listed: RepoFile) -> tuple[str, str | None]:
-    """The hashes that the record gives for a file, if its content has them."""
-    if not is_as_listed(Path(source), listed):
-        raise InvalidRepository(f"{source} is not the file that its Hub listed; download it again.")
-    return listed.oid or blob_oid(lfs_pointer(listed.blob, listed.size)), listed.sha256
 
 
 def _hash(source: str, size: int) -> tuple[str, str | None]:

@@ -83,10 +83,6 @@ class Source(ABC):
         """The branches and tags of a repository."""
         return Heads({})
 
-    def commits(self, repo_id: str) -> tuple[str, ...]:
-        """The commits of a folder that was copied from a Hub, also those of no branch; none of any other source."""
-        return ()
-
     def find_commit(self, repo_id: str, revision: str) -> str | None:
         """The commit of a revision that is neither a branch nor a tag: a pull request, a shortened commit."""
         return None

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hub import TestHub
 
@@ -28,11 +27,9 @@ from kernels.models.lockfile import Lock, Pin
 from kernels.models.mirror import RepositoryIndex, commit_path, index_path
 from kernels.models.mirror_document import MirrorDocument
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import RepoFile
 from kernels.operations.mirroring.documents import MirrorDocuments
 from kernels.operations.mirroring.request import MirrorRequest, MirrorResult, MirrorVersions
 from kernels.operations.mirroring.run import mirror
-from kernels.sources.folder_record import FORM, RECORD_FILE, FolderRecord
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 CPU = "torch2.9-cpu-x86_64-linux"
@@ -363,26 +360,6 @@ def test_tags_are_recorded_where_they_are_names(hub: TestHub, place: Path) -> No
     assert failures(run(place, "acme/relu")) == []
     assert (index(place, "acme/relu").tags, index(place, "acme/relu").branches) == ({"v1.0.0": commit}, {"v1": commit})
     assert [each.names for each in run(place, "acme/relu", revision="v1.0.0").commits] == [("v1.0.0",)]
-
-
-def test_an_old_carried_folder_becomes_a_mirror(hub: TestHub, place: Path, tmp_path: Path) -> None:
-    """Its branches, and the commits that only lockfiles pin, under the Hub that they came from."""
-    folder = tmp_path / "carried" / "acme" / "relu"
-    files, commits = {}, []
-    for seed in ("old", "new"):
-        hub.make_repo("acme/relu", seed=seed)
-        commit = hub.catalog.commit("acme/relu", "v1")
-        shutil.copytree(hub.root / "acme/relu/v1", folder / commit.id)
-        files[commit.id] = tuple(RepoFile(each.path, each.size, each.oid) for each in commit.files.values())
-        commits.append(commit.id)
-    record = FolderRecord(form=FORM, endpoint="https://hub.example", time=0.0, trusted=True)
-    record = msgspec.structs.replace(record, branches={"v1": commits[1]}, files=files)
-    (folder / RECORD_FILE).write_bytes(record.to_bytes())
-    assert failures(run(place, source=str(tmp_path / "carried"))) == []
-    found = index(place, "acme/relu")
-    assert (found.branches, found.older) == ({"v1": commits[1]}, (commits[0],))
-    assert (found.origin.url, found.publisher.trusted) == ("https://hub.example", True)
-    assert hub.requests == []
 
 
 def test_a_mirror_of_a_mirror_names_the_hub_and_the_builds_that_neither_has(

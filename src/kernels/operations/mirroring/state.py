@@ -15,7 +15,7 @@ from kernels.models.lockfile import HASHES_FILE, LOCK_FILE
 from kernels.models.mirror import MIRROR_FILE, MirroredRepository, MirrorIndex, RepositoryIndex, format_time
 from kernels.operations.mirroring.documents import MirrorDocuments
 from kernels.operations.mirroring.merging import listed_repository, merge_mirror
-from kernels.support.formatting import format_value, shell_word
+from kernels.support.formatting import format_value
 
 __all__ = ["MirrorState"]
 
@@ -130,11 +130,6 @@ class MirrorState:
 def _foreign_entry(store: WriteStore) -> str:
     """What is wrong with a place without a mirror that has something else; empty if it has not."""
     for entry in islice(store.entries(), 1000):
-        if entry.path.endswith("/.kernels.json"):
-            return (
-                f"{store.url} was written by an older `kernels download --to`. Make a mirror of it in a new place: "
-                f"kernels mirror NEW --from {shell_word(store.url)}"
-            )
         if not entry.path.startswith(("api/kernels/", "archives/")) and entry.path not in (LOCK_FILE, HASHES_FILE):
             return (
                 f"{store.url} is not empty, and has no {MIRROR_FILE}: {format_value(entry.path, 200)} in it was not "

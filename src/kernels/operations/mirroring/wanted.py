@@ -26,7 +26,7 @@ from kernels.operations.download_plan import (
     is_dependency_only,
     plan_download,
 )
-from kernels.operations.mirroring.request import ALL_VERSIONS, LeftOut, MirrorRequest, parse_date
+from kernels.operations.mirroring.request import LeftOut, MirrorRequest, parse_date
 from kernels.resolver.commit import fresh_heads
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.read_metadata import read_metadata
@@ -169,11 +169,6 @@ def expand(
         requirements = [Requirement(repo_id, revision=request.revision)]
     else:
         requirements = [Requirement(repo_id, revision=f"v{version}") for version in request.versions.of(heads)]
-    if request.revision is None and request.versions == ALL_VERSIONS:
-        # A folder of an older `kernels download --to` has what others pin, in no branch any more.
-        kept = dict.fromkeys([*heads.branches, *commits]) if (commits := source.commits(repo_id)) else ()
-        requirements += [Requirement(repo_id, revision=each) for each in kept]
-        requirements = list(dict.fromkeys(requirements))
     if not requirements and "main" in heads.branches:
         requirements = [Requirement(repo_id, revision="main")]
     if not requirements:
