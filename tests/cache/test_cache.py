@@ -22,7 +22,7 @@ from kernels.cache.verify import verify_contents
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
-from kernels.support.lock import exclusively, lock_at
+from kernels.support.lock import WorkLock, exclusively
 
 BIG = "#" * 100_000
 
@@ -313,7 +313,7 @@ def test_leftovers_of_killed_processes_and_idle_locks_go(hub: TestHub, isolated_
     for path in (stale, young):
         path.write_bytes(b"half")
     locks = isolated_env / ".locks" / "kernels--acme--relu"
-    with exclusively(lock_at(locks / "held.lock")):
+    with exclusively(WorkLock(locks / "held.lock")):
         long_ago = time.time() - 3 * 86400
         for path in (stale, of_a_model / "blobs" / f"{'a' * 64}.incomplete", *locks.glob("*.lock")):
             os.utime(path, (long_ago, long_ago))

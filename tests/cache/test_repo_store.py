@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.cache.repo_store import RepoStore
-from kernels.errors import InvalidRepository, StoreError
+from kernels.errors import InvalidRepository
 from kernels.models.cache_places import endpoint_key
 from kernels.models.snapshot import Heads, RepoFile
-from kernels.support import lock as lock_module
-from kernels.support.lock import exclusively
 from kernels.support.record_file import StoredRecord, read_record, write_record
 from kernels.trust.content import changed_files
 
@@ -178,15 +176,6 @@ def test_contents_that_huggingface_hub_shares_between_repositories_are_inside(
     blob.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InvalidRepository, match="outside"):
         repository.check_links(COMMIT, [file])
-
-
-def test_a_lock_that_another_holds_for_too_long_is_an_error(
-    repository: RepoStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lock_module, "_LOCK_SECONDS", 0.05)
-    held, waiting = exclusively(repository.lock("work")), exclusively(repository.lock("work"))
-    with held, pytest.raises(StoreError, match="Another process"):
-        waiting.__enter__()
 
 
 def test_temporary_files_of_processes_long_gone_are_removed(repository: RepoStore) -> None:

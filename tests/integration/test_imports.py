@@ -23,8 +23,7 @@ RARE = frozenset(
         *("kernels.resolver.content_hash", "kernels.resolver.advice"),
         *("kernels.resolver.signature_check", "kernels.sources.speculative_fetch", "kernels.sources.folder"),
         *("kernels.sources.hub_listing", "kernels.sources.mirror_remote", "kernels.sources.progress"),
-        *("kernels.support.lock_holder", "kernels.support.toml"),
-        *("kernels.support.yaml", "kernels.trust.sigstore"),
+        *("kernels.support.toml", "kernels.support.yaml", "kernels.trust.sigstore"),
     }
 )
 

@@ -52,7 +52,7 @@ def on_disk(cache: Path, variant: str) -> list[str]:
 
 def is_free(cache: Path, repo_id: str, commit: str, variant: str) -> bool:
     lock = RepoStore(cache, repo_id).lock(f"{commit}-{variant}")
-    free = lock.acquire_at_once()
+    free = lock.try_acquire()
     if free:
         lock.release()
     return free

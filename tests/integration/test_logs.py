@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from kernels import get_kernel, get_local_kernel, has_kernel
 from kernels.cli import app
 from kernels.errors import HubUnavailable
-from kernels.support.lock import exclusively, lock_at
+from kernels.support.lock import WorkLock, exclusively
 
 TOKEN = "hf_" + "t0ken" * 7
 
@@ -117,10 +117,10 @@ def test_a_lock_that_is_waited_for_is_mentioned_once(tmp_path: Path) -> None:
     held = FileLock(path, thread_local=False)
     held.acquire()
     threading.Timer(1.3, held.release, kwargs={"force": True}).start()
-    with logged(logging.INFO) as records, exclusively(lock_at(path, seconds=30)):
+    with logged(logging.INFO) as records, exclusively(WorkLock(path, seconds=30)):
         pass
     [text] = said(records, "kernels.support.lock")
-    assert text.startswith(f"Waiting for the lock {path}, which ")
+    assert text.startswith(f"Waiting for the lock {path}, which another process holds")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from kernels.cache.repo_store import RepoStore
 from kernels.errors import InvalidRepository, StoreError
 from kernels.models.snapshot import RepoFile
 from kernels.support.files import check_folders, make_folders
-from kernels.support.lock import exclusively, lock_at
+from kernels.support.lock import WorkLock, exclusively
 from kernels.support.record_file import StoredRecord, read_record, write_record
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
@@ -197,6 +197,6 @@ def test_a_link_in_the_place_of_a_lock_without_flock_is_removed(
     monkeypatch.setattr(fcntl, "flock", flock)
     for target in (victim / "__init__.py", tmp_path / "nothing"):
         (tmp_path / "work.lock.held").symlink_to(target)
-        with exclusively(lock_at(tmp_path / "work.lock", seconds=5)):
+        with exclusively(WorkLock(tmp_path / "work.lock", seconds=5)):
             pass
         assert not (tmp_path / "nothing").exists()

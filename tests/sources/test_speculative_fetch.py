@@ -50,23 +50,23 @@ def test_what_is_taken_is_in_the_snapshot_and_the_lock_is_free(tmp_path: Path) -
     store = RepoStore(tmp_path, "acme/relu")
     contents = {listed("a.py", b"a"): b"a", listed("b.py", b"b"): b"b"}
     lock = store.lock("work")
-    assert lock.acquire_at_once()
+    assert lock.try_acquire()
     ahead = SpeculativeFetch("acme/relu", list(contents), contents.__getitem__, lock)
     ahead.begin()
     assert ahead.take()
     ahead.drop()  # too late
-    assert not store.lock("work").acquire_at_once()
+    assert not store.lock("work").try_acquire()
     assert ahead.among(contents) == set(contents)
     ahead.put_into(store, COMMIT, contents)
     ahead.end()
     assert store.missing(COMMIT, contents) == []
-    assert store.lock("work").acquire_at_once()
+    assert store.lock("work").try_acquire()
 
 
 def test_what_is_dropped_cannot_be_taken_and_nothing_of_it_is_on_disk(tmp_path: Path) -> None:
     store = RepoStore(tmp_path, "acme/relu")
     lock, answer = store.lock("work"), threading.Event()
-    assert lock.acquire_at_once()
+    assert lock.try_acquire()
 
     def request(file: RepoFile) -> bytes:
         answer.wait(60)
@@ -77,14 +77,14 @@ def test_what_is_dropped_cannot_be_taken_and_nothing_of_it_is_on_disk(tmp_path: 
     ahead.drop()
     answer.set()
     assert not ahead.take()
-    assert store.lock("work").acquire_at_once()
+    assert store.lock("work").try_acquire()
     assert not (store.folder / "blobs").exists()
 
 
 def test_what_was_not_begun_is_not_waited_for(tmp_path: Path) -> None:
     store, file = RepoStore(tmp_path, "acme/relu"), listed("a.py", b"a")
     lock = store.lock("work")
-    assert lock.acquire_at_once()
+    assert lock.try_acquire()
     ahead = SpeculativeFetch("acme/relu", [file], lambda file: b"a", lock)
     assert ahead.take()
     ahead.begin()  # too late
@@ -92,7 +92,7 @@ def test_what_was_not_begun_is_not_waited_for(tmp_path: Path) -> None:
     ahead.put_into(store, COMMIT, [file])
     ahead.end()
     assert store.missing(COMMIT, [file]) == [file]
-    assert store.lock("work").acquire_at_once()
+    assert store.lock("work").try_acquire()
 
 
 def test_no_more_large_files_than_bounded_wait_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_no_more_large_files_than_bounded_wait_in_a_process(tmp_path: Path, monk
         made = []
         for number in range(3):
             lock = RepoStore(tmp_path, "acme/relu").lock(f"work{number}")
-            assert lock.acquire_at_once()
+            assert lock.try_acquire()
             large = large_files([of_size(each, 2**30) for each in range(100)])
             ahead = SpeculativeFetch(
                 "acme/relu", [], lambda file: b"", lock, large=large, send=lambda files: sent.append(len(files))

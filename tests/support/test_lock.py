@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from kernels.errors import StoreError
 from kernels.support import lock as lock_module
-from kernels.support.lock import WorkLock, exclusively, lock_at, without_flock
+from kernels.support.lock import LockHeld, WorkLock, exclusively, without_flock
 from kernels.support.tasks import side_by_side
 
 WITHOUT = {name: getattr(errno, name) for name in ("ENOLCK", "ENOSYS", "ENOTSUP", "EOPNOTSUPP")}
@@ -54,10 +54,10 @@ def left_by_a_process(marker: Path, host: str = "") -> None:
 def test_one_holds_it_and_the_next_has_it_after(path: Path, recwarn: pytest.WarningsRecorder) -> None:
     held, waiting = WorkLock(path, seconds=60), WorkLock(path, seconds=60)
     held.acquire()
-    with pytest.raises(Timeout):
-        waiting.acquire(timeout=0)
+    with pytest.raises(LockHeld):
+        waiting.acquire(seconds=0)
     held.release()
-    waiting.acquire(timeout=0)
+    waiting.acquire(seconds=0)
     waiting.release()
     waiting.release()
     assert not recwarn.list
@@ -70,24 +70,30 @@ def test_it_is_that_of_filelock(tmp_path: Path) -> None:
         other.acquire(timeout=0)
     lock.release()
     with other:
-        assert not lock.acquire_at_once()
-    assert lock.acquire_at_once()
+        assert not lock.try_acquire()
+    assert lock.try_acquire()
     lock.release()
+
+
+def test_a_lock_that_another_holds_for_too_long_is_an_error(path: Path) -> None:
+    held, waiting = exclusively(WorkLock(path)), exclusively(WorkLock(path, seconds=0.1))
+    with held, pytest.raises(StoreError, match=r"Another process holds the lock .*work\.lock.*delete it"):
+        waiting.__enter__()
 
 
 def test_a_second_attempt_to_hold_it_does_not_release_it(path: Path) -> None:
     lock = WorkLock(path, seconds=60)
     lock.acquire()
-    assert not lock.acquire_at_once()
-    assert not WorkLock(path, seconds=60).acquire_at_once()
+    assert not lock.try_acquire()
+    assert not WorkLock(path, seconds=60).try_acquire()
     lock.release()
-    assert lock.acquire_at_once()
+    assert lock.try_acquire()
     lock.release()
 
 
 def test_a_link_in_the_place_of_its_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "work.lock").symlink_to(tmp_path / "elsewhere")
-    assert not WorkLock(tmp_path / "work.lock", seconds=60).acquire_at_once()
+    assert not WorkLock(tmp_path / "work.lock", seconds=60).try_acquire()
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -102,12 +108,12 @@ def test_a_fork_neither_has_nor_keeps_nor_releases_what_its_parent_holds(tmp_pat
     if child == 0:
         os.close(release)
         lock.release()
-        before = other.acquire_at_once()
+        before = other.try_acquire()
         os.write(try_, b"x")
         os.read(released, 1)  # until the parent has released it
-        os._exit(0 if (before, other.acquire_at_once()) == (False, True) else 1)
+        os._exit(0 if (before, other.try_acquire()) == (False, True) else 1)
     os.read(tried, 1)
-    assert not other.acquire_at_once()
+    assert not other.try_acquire()
     lock.release()
     for number in (release, released, tried, try_):
         os.close(number)
@@ -118,7 +124,7 @@ def test_threads_take_turns(path: Path) -> None:
     at_work, most = [0], [0]
 
     def work() -> None:
-        with exclusively(lock_at(path)):
+        with exclusively(WorkLock(path)):
             at_work[0] += 1
             most[0] = max(most[0], at_work[0])
             time.sleep(0.01)
@@ -138,7 +144,7 @@ def test_processes_that_differ_in_flock_do_not_mind_each_others_files(
     path = tmp_path / "work.lock"
     with FileLock(path), monkeypatch.context() as here:  # as another client, or a machine where it is there
         no_flock(here)
-        with exclusively(lock_at(path)):
+        with exclusively(WorkLock(path)):
             assert (tmp_path / "work.lock.held").is_file()
     assert not (tmp_path / "work.lock.held").exists()
 
@@ -146,16 +152,16 @@ def test_processes_that_differ_in_flock_do_not_mind_each_others_files(
 def test_the_marker_of_a_process_that_was_killed_holds_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
     left_by_a_process(tmp_path / "work.lock.held")
-    lock_at(tmp_path / "work.lock").acquire(timeout=1)
+    WorkLock(tmp_path / "work.lock").acquire(seconds=1)
 
 
 def test_the_marker_of_another_machines_process_expires(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
     monkeypatch.setattr(lock_module, "_LEASE_SECONDS", 0.5)
     left_by_a_process(tmp_path / "work.lock.held", host="elsewhere")
-    with pytest.raises(Timeout):
-        lock_at(tmp_path / "work.lock").acquire(timeout=0)
-    with exclusively(lock_at(tmp_path / "work.lock", seconds=10)):
+    with pytest.raises(LockHeld):
+        WorkLock(tmp_path / "work.lock").acquire(seconds=0)
+    with exclusively(WorkLock(tmp_path / "work.lock", seconds=10)):
         pass
     assert not (tmp_path / "work.lock.held").exists()
 
@@ -167,44 +173,25 @@ def test_a_marker_that_is_none_expires(monkeypatch: pytest.MonkeyPatch, tmp_path
         os.mkfifo(tmp_path / "work.lock.held")
     else:
         (tmp_path / "work.lock.held").write_bytes(b"\xff" * 5000)
-    with exclusively(lock_at(tmp_path / "work.lock", seconds=10)):
+    with exclusively(WorkLock(tmp_path / "work.lock", seconds=10)):
         pass
     assert not (tmp_path / "work.lock.held").exists()
-
-
-def test_an_empty_marker_of_a_process_that_was_killed_expires(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    no_flock(monkeypatch)
-    monkeypatch.setattr(lock_module, "_LEASE_SECONDS", 0.5)
-    (tmp_path / "work.lock.held").touch()
-    with pytest.raises(Timeout):
-        lock_at(tmp_path / "work.lock").acquire(timeout=0)
-    with exclusively(lock_at(tmp_path / "work.lock", seconds=10)):
-        pass
-    assert not (tmp_path / "work.lock.held").exists()
-
-
-def test_a_marker_that_is_empty_for_a_moment_is_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    no_flock(monkeypatch)
-    (tmp_path / "work.lock.held").touch()
-    with pytest.raises(Timeout):
-        lock_at(tmp_path / "work.lock").acquire(timeout=1)
-    assert (tmp_path / "work.lock.held").exists()
 
 
 def test_a_holder_keeps_the_lock_for_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
     monkeypatch.setattr(lock_module, "_LEASE_SECONDS", 0.3)
-    with exclusively(lock_at(tmp_path / "work.lock")), pytest.raises(Timeout):
-        lock_at(tmp_path / "work.lock").acquire(timeout=1)
+    with exclusively(WorkLock(tmp_path / "work.lock")), pytest.raises(LockHeld):
+        WorkLock(tmp_path / "work.lock").acquire(seconds=1)
 
 
 def test_the_marker_of_another_version_is_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
-    with exclusively(lock_at(tmp_path / "work.lock")):
+    with exclusively(WorkLock(tmp_path / "work.lock")):
         monkeypatch.setattr(lock_module, "_LEASE_SECONDS", 1.0)
         with (
             pytest.raises(StoreError, match=r"work\.lock\.held.*delete it"),
-            exclusively(lock_at(tmp_path / "work.lock")),
+            exclusively(WorkLock(tmp_path / "work.lock")),
         ):
             pass
 
@@ -217,9 +204,9 @@ def test_waiting_ends_when_the_work_is_cancelled(path: Path) -> None:
             waiting.wait(10)
             raise ZeroDivisionError
         waiting.set()
-        lock_at(path).acquire()
+        WorkLock(path).acquire()
 
-    with exclusively(lock_at(path)), pytest.raises(ZeroDivisionError):
+    with exclusively(WorkLock(path)), pytest.raises(ZeroDivisionError):
         side_by_side(work, [True, False], at_once=2, name="test")
     deadline = time.monotonic() + 10
     while any(thread.name.startswith("kernels-test") for thread in threading.enumerate()):
@@ -229,7 +216,7 @@ def test_waiting_ends_when_the_work_is_cancelled(path: Path) -> None:
 
 def test_what_another_took_over_is_not_released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
-    lock = lock_at(tmp_path / "work.lock")
+    lock = WorkLock(tmp_path / "work.lock")
     lock.acquire()
     (tmp_path / "work.lock.held").unlink()
     (tmp_path / "work.lock.held").write_text("another")
@@ -239,7 +226,7 @@ def test_what_another_took_over_is_not_released(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(path: Path) -> None:
     path.write_text("a file where a folder is needed")
-    with pytest.raises(StoreError, match="KERNELS_CACHE"), exclusively(lock_at(path / "work.lock")):
+    with pytest.raises(StoreError, match="KERNELS_CACHE"), exclusively(WorkLock(path / "work.lock")):
         pass
 
 
@@ -250,12 +237,12 @@ def test_a_disk_that_is_full_leaves_no_lock_behind(monkeypatch: pytest.MonkeyPat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "write", write)
-    with pytest.raises(StoreError, match="Free some space"), exclusively(lock_at(tmp_path / "work.lock")):
+    with pytest.raises(StoreError, match="Free some space"), exclusively(WorkLock(tmp_path / "work.lock")):
         pass
     assert not (tmp_path / "work.lock.held").exists()
 
 
 def test_other_errors_say_nothing_of_flock() -> None:
     assert not without_flock(OSError(errno.ENOSPC, "full"))
-    assert not without_flock(Timeout("work.lock"))
+    assert not without_flock(LockHeld("work.lock"))
     assert not without_flock(ValueError())

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kernels.cache.in_use import unused
 from kernels.cache.inventory import CacheContents, CachedCommit, freed_size, leftover_size, listings
@@ -26,10 +26,7 @@ from kernels.errors import StoreError
 from kernels.models.lockfile import Lock
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE
 from kernels.support.files import check_folders, is_real_folder
-from kernels.support.lock import exclusively, lock_at
-
-if TYPE_CHECKING:
-    from kernels.support.lock import WorkLock
+from kernels.support.lock import LockHeld, WorkLock, exclusively
 
 __all__ = ["KeptCommit", "PrunePlan", "PruneResult", "plan_prune", "prune"]
 
@@ -208,11 +205,9 @@ def _not_in_use(commit: CachedCommit, held: ExitStack) -> bool:
 @contextmanager
 def _at_once(lock: WorkLock) -> Iterator[bool]:
     """Take a lock that no process holds."""
-    from filelock import Timeout
-
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        lock.acquire(seconds=0)
+    except LockHeld:
         yield False
         return
     try:
@@ -315,12 +310,8 @@ def _tidy(store: RepoStore) -> None:
 
 def _remove_lock(path: Path) -> int:
     """Remove a lock file that no process holds."""
-    from filelock import Timeout
-
-    lock = lock_at(path)
-    try:
-        lock.acquire(timeout=0)
-    except (Timeout, OSError):
+    lock = WorkLock(path)
+    if not lock.try_acquire():
         return 0
     try:
         return _unlink(path)

@@ -36,7 +36,7 @@ from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
 from kernels.support.files import check_folders, has_room, read_bounded, real_path
-from kernels.support.lock import WorkLock, lock_at
+from kernels.support.lock import WorkLock
 
 if TYPE_CHECKING:
     from kernels.cache.writing import SnapshotWriter
@@ -186,7 +186,7 @@ class RepoStore(RepoRecords):
 
     def lock(self, name: str) -> WorkLock:
         """The lock of one task on this repository, shared by every process."""
-        return lock_at(self.cache / ".locks" / self.folder.name / f"{name}.lock")
+        return WorkLock(self.cache / ".locks" / self.folder.name / f"{name}.lock")
 
     def sweep(self) -> None:
         """Remove temporary files of processes that were killed long ago."""

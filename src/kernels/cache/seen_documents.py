@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kernels.errors import StoreError
 from kernels.models.cache_places import endpoint_key
-from kernels.support.lock import exclusively, lock_at
+from kernels.support.lock import WorkLock, exclusively
 from kernels.support.record_file import StoredRecord, read_record, write_record
 
 __all__ = ["SeenDocument", "SeenDocuments"]
@@ -94,7 +94,7 @@ class SeenDocuments:
         path = self.path(repo_id, commit)
         record = _Seen(form=_FORM, url=self._url, number=found.number, time=found.time, seen=found.seen)
         try:
-            with exclusively(lock_at(path.with_suffix(".lock"), seconds=10)):
+            with exclusively(WorkLock(path.with_suffix(".lock"), seconds=10)):
                 known = self.newest(repo_id, commit)
                 if known is not None and known.number >= found.number:  # another process read a newer one
                     return known

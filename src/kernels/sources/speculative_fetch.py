@@ -97,7 +97,7 @@ def speculative_fetch(
     small = small_files([file for file in single if is_small(file)])
     large = large_files([file for file in single if not is_small(file)])
     lock = store.lock(f"{commit}-{variant}")
-    if not (small or large) or not lock.acquire_at_once():
+    if not (small or large) or not lock.try_acquire():
         return None
     with ExitStack() as held:
         held.callback(lock.release)

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from kernels.errors import StoreError
-from kernels.support.files import cannot_write, make_folders, open_regular
+from kernels.support.files import cannot_write, make_folders
 from kernels.support.forks import after_fork
 from kernels.support.logs import logger
-from kernels.support.tasks import check_cancelled, is_cancelled
+from kernels.support.tasks import check_cancelled, is_cancelled, pause
 
 if TYPE_CHECKING:
     from io import FileIO
 
     from filelock import BaseFileLock
 
-__all__ = ["WorkLock", "exclusively", "lock_at", "without_flock"]
+__all__ = ["LockHeld", "WorkLock", "exclusively", "without_flock"]
 
 _log = logger(__name__)
 
@@ -44,12 +45,18 @@ _LEASE_SECONDS = 45.0
 #: A wait of so many seconds is logged.
 _NOTED_SECONDS = 1.0
 
-#: Seconds between looks at a marker: each is a request to the file system's server.
-_POLL_SECONDS = 0.25
+#: Seconds between two tries; for a marker each is a request to the file system's server.
+_POLL_SECONDS, _MARKER_POLL_SECONDS = 0.05, 0.25
 
 
-#: The locks that are held without filelock.
-_held_directly: WeakSet[WorkLock] = WeakSet()
+class LockHeld(TimeoutError):
+    """Another process holds a lock, and did not release it in time."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"Another process holds the lock {path}. If that process hangs, end it; if no process uses the file, "
+            "delete it."
+        )
 
 
 class WorkLock:
@@ -61,77 +68,72 @@ class WorkLock:
 
     Example:
         >>> import tempfile
-        >>> lock = WorkLock(Path(tempfile.mkdtemp()) / "work.lock", seconds=1)
-        >>> lock.acquire()
+        >>> lock = WorkLock(Path(tempfile.mkdtemp()) / "work.lock")
+        >>> lock.try_acquire()
+        True
         >>> lock.release()
     """
 
-    def __init__(self, path: Path, seconds: float) -> None:
+    def __init__(self, path: Path, seconds: float = _LOCK_SECONDS) -> None:
         self.lock_file = os.fspath(path)
         self._seconds = seconds
-        self._held: BaseFileLock | None = None
-        self._file: FileIO | None = None  # where nobody had the lock
+        self._file: FileIO | None = None
+        self._held: BaseFileLock | None = None  # on Windows, and without `flock`
 
-    def acquire(self, timeout: float | None = None) -> None:
+    def acquire(self, seconds: float | None = None) -> None:
         """Wait for the lock and hold it.
 
         Args:
-            timeout: Seconds to wait, instead of the lock's own.
+            seconds: How long to wait, instead of the lock's own time.
 
         Raises:
-            filelock.Timeout: Another process holds it.
+            LockHeld: Another process holds it.
             Cancelled: The work was cancelled meanwhile.
             OSError: Its file cannot be written, or a folder on the way to it is a link.
         """
         make_folders(Path(self.lock_file).parent)
-        file = _locked_at_once(self.lock_file)
-        if file is not None:
-            self._file = file
-            _held_directly.add(self)
-            return
-        from filelock import FileLock, SoftFileLease
+        wait = _Wait(self.lock_file, self._seconds if seconds is None else seconds)
+        if sys.platform == "win32":
+            from filelock import FileLock
 
-        seconds = self._seconds if timeout is None else timeout
+            self._acquire(FileLock(self.lock_file, thread_local=False), wait, _POLL_SECONDS)
+            return
         try:
-            # Another thread than the one that acquired it may release it.
-            self._acquire(FileLock(self.lock_file, thread_local=False, fallback_to_soft=False), seconds)
+            while (file := _locked(self.lock_file)) is None:
+                if wait.is_over():
+                    raise LockHeld(self.lock_file)
+                pause(_POLL_SECONDS)
         except OSError as error:
             if not without_flock(error):
                 raise
+            from filelock import SoftFileLease
+
             marker = SoftFileLease(f"{self.lock_file}.held", lease_duration=_LEASE_SECONDS, thread_local=False)
-            self._acquire(marker, seconds, _EmptyMarker(marker.lock_file))
+            self._acquire(marker, wait, _MARKER_POLL_SECONDS)
+        else:
+            self._file = file
+            _held.add(self)
 
-    def acquire_at_once(self) -> bool:
-        """Hold the lock if nobody does and its file can be written; whether it is held."""
-        try:
-            self.acquire(timeout=0)
-        except OSError:  # a `filelock.Timeout` is one
-            return False
-        return True
-
-    def _acquire(self, lock: BaseFileLock, seconds: float, empty: _EmptyMarker | None = None) -> None:
+    def _acquire(self, lock: BaseFileLock, wait: _Wait, poll: float) -> None:
         from filelock import LeaseSettingsMismatch, Timeout
 
-        begun, noted = time.monotonic(), False
-
         def is_over() -> bool:
-            nonlocal noted
-            if not noted and time.monotonic() - begun >= _NOTED_SECONDS:
-                noted = True
-                from kernels.support.lock_holder import lock_holder
+            return wait.is_over() or is_cancelled()
 
-                _log.info("Waiting for the lock %s, which %s holds", lock.lock_file, lock_holder(lock.lock_file))
-            if empty is not None:
-                empty.remove_abandoned()
-            return is_cancelled()
-
-        poll_interval = 0.05 if empty is None else _POLL_SECONDS
         try:
-            lock.acquire(timeout=seconds, poll_interval=poll_interval, cancel_check=is_over)
+            lock.acquire(timeout=wait.seconds, poll_interval=poll, cancel_check=is_over)
         except (Timeout, LeaseSettingsMismatch):  # a mismatch: the marker of another version of this package
             check_cancelled()
-            raise Timeout(lock.lock_file) from None
+            raise LockHeld(lock.lock_file) from None
         self._held = lock
+
+    def try_acquire(self) -> bool:
+        """Hold the lock if nobody does and its file can be written; whether it is held."""
+        try:
+            self.acquire(seconds=0)
+        except OSError:  # `LockHeld` is one
+            return False
+        return True
 
     def release(self) -> None:
         """Let go of the lock."""
@@ -139,9 +141,12 @@ class WorkLock:
         if held is not None:
             held.release()
         file, self._file = self._file, None
-        if file is not None:
-            _held_directly.discard(self)
-            _unlock(file)
+        if file is not None and sys.platform != "win32":
+            import fcntl
+
+            _held.discard(self)
+            with file:
+                fcntl.flock(file, fcntl.LOCK_UN)  # a child of this process may have the file open
 
     def forget(self) -> None:
         """Close the lock's file, in a fork: its parent holds the lock, and releases it."""
@@ -150,66 +155,55 @@ class WorkLock:
             file.close()
 
 
+class _Wait:
+    """A wait for a lock, which is logged once when it takes long."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        self.seconds = seconds
+        self._path = path
+        self._begun = time.monotonic()
+        self._noted = False
+
+    def is_over(self) -> bool:
+        waited = time.monotonic() - self._begun
+        if waited >= _NOTED_SECONDS and not self._noted:
+            self._noted = True
+            _log.info("Waiting for the lock %s, which another process holds", self._path)
+        return waited >= self.seconds
+
+
+#: The locks that are held with `flock`.
+_held: WeakSet[WorkLock] = WeakSet()
+
+
 @after_fork
 def _forget() -> None:
-    for lock in list(_held_directly):
+    for lock in list(_held):
         lock.forget()
-    _held_directly.clear()
+    _held.clear()
 
 
-def _locked_at_once(path: str) -> FileIO | None:
-    """A lock's file, opened and locked as filelock does it, or None where that is left to filelock.
+def _locked(path: str) -> FileIO | None:
+    """A lock's file, opened and locked as filelock does it on POSIX; None where another process holds the lock.
 
-    Most locks are free, and those need nothing of filelock, whose import takes a part of a call's time. It waits where
-    another one holds the lock, and says what is wrong where the file cannot be locked.
+    The import of filelock takes 10 ms, a part of a call's time.
     """
-    try:
-        import fcntl
-    except ImportError:
-        return None
+    assert sys.platform != "win32"
+    import fcntl
 
     def opener(path: str, flags: int) -> int:
         return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
-    with suppress(OSError), ExitStack() as opened:
+    with ExitStack() as opened:
         file = opened.enter_context(open(path, "r+b", buffering=0, opener=opener))
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(file.fileno()).st_nlink:  # else it was removed, and another process may lock its successor
-            opened.pop_all()
-            return file
-    return None
-
-
-def _unlock(file: FileIO) -> None:
-    import fcntl
-
-    with file:
-        fcntl.flock(file, fcntl.LOCK_UN)  # a child of this process may have the file open
-
-
-class _EmptyMarker:
-    """Removes a marker that stays empty: its process was killed, or lost its disk, before it wrote who it is.
-
-    filelock leaves an empty marker where it is, as its oldest versions wrote no other.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._seen: tuple[tuple[int, int], float] | None = None
-
-    def remove_abandoned(self) -> None:
-        """Remove the marker if it has been empty for the duration of a lease."""
-        with suppress(OSError):
-            with open_regular(self._path, follow=False) as file:  # a network file system looks again at each open
-                facts = os.fstat(file.fileno())
-            if facts.st_size:
-                self._seen = None
-                return
-            identity = facts.st_ino, facts.st_ctime_ns
-            if self._seen is None or self._seen[0] != identity:
-                self._seen = identity, time.monotonic()
-            elif time.monotonic() - self._seen[1] >= _LEASE_SECONDS:
-                os.unlink(self._path)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        if not os.fstat(file.fileno()).st_nlink:  # it was removed, and another process may lock its successor
+            return None
+        opened.pop_all()
+        return file
 
 
 def without_flock(error: BaseException) -> bool:
@@ -222,16 +216,6 @@ def without_flock(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _NO_FLOCK
 
 
-def lock_at(path: Path, seconds: float | None = None) -> WorkLock:
-    """A lock that all processes share, in a file of its own.
-
-    Args:
-        path: The file.
-        seconds: How long to wait for another process. Default: an hour.
-    """
-    return WorkLock(path, _LOCK_SECONDS if seconds is None else seconds)
-
-
 @contextmanager
 def exclusively(lock: WorkLock) -> Iterator[None]:
     """Hold a lock.
@@ -241,14 +225,9 @@ def exclusively(lock: WorkLock) -> Iterator[None]:
     """
     try:
         lock.acquire()
+    except LockHeld as error:
+        raise StoreError(str(error)) from None
     except OSError as error:
-        from filelock import Timeout
-
-        if isinstance(error, Timeout):
-            raise StoreError(
-                f"Another process holds the lock {error.lock_file}. If that process hangs, end it; if no process uses "
-                "the file, delete it."
-            ) from None
         raise cannot_write(error, Path(lock.lock_file)) from error
     try:
         yield

@@ -22,7 +22,7 @@ from kernels import settings
 from kernels.errors import HubUnavailable, NotInCache, PublisherUnknown, StoreError, UntrustedPublisher
 from kernels.models.cache_places import endpoint_key
 from kernels.models.requested_names import allowed_repositories
-from kernels.support.lock import exclusively, lock_at
+from kernels.support.lock import WorkLock, exclusively
 from kernels.support.logs import logger
 from kernels.support.record_file import StoredRecord, read_record, write_record
 from kernels.support.warn import warn_once
@@ -187,7 +187,7 @@ class Verdicts:
     def _ask_once(self, publisher: str, stored: _Verdict | None) -> PublisherTrust:
         # Of several processes that start together, one asks.
         try:
-            with exclusively(lock_at(self._folder / f"{publisher}.lock", seconds=60)):
+            with exclusively(WorkLock(self._folder / f"{publisher}.lock", seconds=60)):
                 stored = self._stored(publisher)
                 if stored is not None and _holds(stored):
                     return PublisherTrust.TRUSTED

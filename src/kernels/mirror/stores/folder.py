@@ -22,7 +22,7 @@ from kernels.mirror.stores.base import EntryNotFound, StoreChanged, StoredDocume
 from kernels.mirror.stores.paths import check_path
 from kernels.models.mirror_form import REPAIR_ADVICE
 from kernels.support.files import FileTooLarge, NotRegularFile, check_folders, make_folders, open_regular, read_rest
-from kernels.support.lock import lock_at
+from kernels.support.lock import LockHeld, WorkLock
 from kernels.support.tasks import check_cancelled
 
 __all__ = ["FolderStore"]
@@ -190,17 +190,12 @@ class FolderStore:
 
     @contextmanager
     def _writing(self, place: Path) -> Iterator[None]:
-        from filelock import Timeout
-
         try:
             yield
         except KernelsError:  # some are an OSError too
             raise
-        except Timeout as error:
-            raise StoreError(
-                f"Another process holds the lock {error.lock_file}. If that process hangs, end it; if no process uses "
-                "the file, delete it."
-            ) from None
+        except LockHeld as error:
+            raise StoreError(str(error)) from None
         except OSError as error:
             advice = "Free some space, or name" if error.errno in _FULL else "Name"
             raise StoreError(
@@ -256,7 +251,7 @@ class FolderStore:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         # The temporary file beside it keeps its folder from being removed.
-        lock = lock_at(self.root / _INCOMING / "lock")
+        lock = WorkLock(self.root / _INCOMING / "lock")
         lock.acquire()
         try:
             yield
