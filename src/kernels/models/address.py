@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from kernels.errors import RequestError
-from kernels.support.env_values import folder_in, is_url, url_in, without_password
+from kernels.support.env_values import folder_in, url_in, without_password
 
 __all__ = ["HUB_WORD", "HubAddress", "parse_addresses"]
 
@@ -19,6 +19,8 @@ HUB_WORD = "hub"
 
 #: Object stores, by their scheme.
 _STORES = ("s3", "gs", "az")
+
+_SCHEMES = ("http", "https", "file", *_STORES)
 
 #: One letter is a drive of Windows.
 _SCHEME = r"([A-Za-z][A-Za-z0-9+.-]+):(?=//)"
@@ -85,30 +87,25 @@ def parse_addresses(name: str, value: str, hub: Callable[[], str]) -> tuple[HubA
 def _address(name: str, part: str, hub: Callable[[], str], shown: str) -> HubAddress:
     if part == HUB_WORD:
         return HubAddress("hub", hub())
-    scheme = re.match(_SCHEME, part)
-    if scheme is None:
-        if _is_folder(name, part):
-            return HubAddress("folder", str(folder_in(name, part)))
+    found = re.match(_SCHEME, part)
+    scheme = "" if found is None else found[1].lower()
+    if not scheme and _is_folder(name, part):
+        return HubAddress("folder", str(folder_in(name, part)))
+    if scheme not in _SCHEMES:
         from kernels.support.formatting import did_you_mean
 
-        hint = did_you_mean(part, [HUB_WORD]) if part.isalpha() else ""
-        raise RequestError(f"`{name}` is {shown!r}; expected {_EXPECTED}.{hint}")
-    kind = scheme[1].lower()
-    if kind not in ("http", "https", "file", *_STORES):
-        from kernels.support.formatting import did_you_mean
-
-        hint = did_you_mean(kind, ("http", "https", "file", *_STORES))
+        hint = did_you_mean(scheme, _SCHEMES) if scheme else did_you_mean(part, [HUB_WORD])
         raise RequestError(f"`{name}` is {shown!r}; expected {_EXPECTED}.{hint}")
     if "?" in part or "#" in part:
         # A signed query is a secret, which every message that names the address would show.
         raise RequestError(f"`{name}` is {shown!r} with a query or a fragment; leave that out.")
-    if kind == "file":
+    if scheme == "file":
         return HubAddress("folder", str(_file_path(name, part, shown)))
-    if is_url(part):
+    if scheme not in _STORES:
         return HubAddress("http", url_in(name, part, _EXPECTED, token=f"{name}_TOKEN", shown=shown))
     if not part.isprintable() or " " in part or re.match(r"[a-z0-9]+://[A-Za-z0-9]", part, re.IGNORECASE) is None:
-        raise RequestError(f"`{name}` is {shown!r}; expected {kind}://bucket/prefix.")
-    return HubAddress("store", f"{kind}{part.rstrip('/')[len(kind) :]}")
+        raise RequestError(f"`{name}` is {shown!r}; expected {scheme}://bucket/prefix.")
+    return HubAddress("store", f"{scheme}{part.rstrip('/')[len(scheme) :]}")
 
 
 def _shown(part: str, value: str) -> str:
@@ -117,12 +114,7 @@ def _shown(part: str, value: str) -> str:
 
 
 def _is_folder(name: str, value: str) -> bool:
-    try:
-        return value.isprintable() and os.path.isdir(folder_in(name, value))
-    except ValueError as error:  # a null character
-        if isinstance(error, RequestError):
-            raise
-        return False
+    return value.isprintable() and os.path.isdir(folder_in(name, value))
 
 
 def _file_path(name: str, value: str, shown: str) -> Path:
