@@ -163,12 +163,9 @@ class Task(Generic[_R]):
 
 def _context(scope: _Scope) -> contextvars.Context:
     """The context variables of this thread for another one, whose work ends with a scope."""
-    from kernels.support.warn import on_behalf_of_the_caller  # not for the first request of a call
-
     token = _scope.set(scope)
     try:
-        with on_behalf_of_the_caller():
-            return contextvars.copy_context()
+        return contextvars.copy_context()
     finally:
         _scope.reset(token)
 
