@@ -230,7 +230,7 @@ def get_locked_kernel(
         ```
     """
     from kernels.operations.load import load_requested
-    from kernels.resolver.active_lock import required_lock
+    from kernels.resolver.locks import required_lock
 
     request = KernelRequest(
         repo_id,
@@ -276,7 +276,7 @@ def load_kernel(
         ```
     """
     from kernels.operations.load import load_requested
-    from kernels.resolver.active_lock import required_lock
+    from kernels.resolver.locks import required_lock
 
     request = KernelRequest(
         repo_id,
@@ -508,7 +508,7 @@ def explain(
     """
     lock = None
     if lockfile is not None:
-        from kernels.resolver.active_lock import required_lock
+        from kernels.resolver.locks import required_lock
 
         lock = required_lock(lockfile)
     request = KernelRequest(repo_id, version, revision, backend, check_arch=check_arch, device=device, lock=lock)

@@ -24,7 +24,7 @@ from kernels.resolver.build_choice import choose_build
 from kernels.resolver.choice import resolve
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.decision import RejectionKind, VariantRejected
-from kernels.resolver.lock_pins import NO_LOCK
+from kernels.resolver.locks import NO_LOCK
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.requirements_check import unmet_prerequisite
 from kernels.resolver.target import Target

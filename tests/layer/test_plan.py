@@ -21,7 +21,7 @@ from kernels.layer import (
     use_kernel_mapping,
 )
 from kernels.operations import load as loads
-from kernels.resolver import active_lock
+from kernels.resolver import locks
 
 
 def calls_of(work: Callable[[], object]) -> int:
@@ -111,7 +111,7 @@ def test_a_kernel_and_its_lock_are_looked_for_once_however_many_layers_it_has(
         monkeypatch.setattr(module, name, count)
 
     counted(loads, "install")
-    counted(active_lock, "lock_path")
+    counted(locks, "lock_path")
     classes = kinds(30)
     model = nn.Sequential(*(cls() for cls in classes.values()))
     mapping = {name: {"cpu": repository} for name, repository in zip(classes, repositories, strict=True)}

@@ -22,7 +22,7 @@ from kernels.models.lockfile import ContentHash, Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot, resolve_snapshot
-from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
+from kernels.resolver.locks import NO_LOCK, ActiveLock
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
 from kernels.trust.policy import Policy, Rule

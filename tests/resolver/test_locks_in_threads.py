@@ -9,7 +9,7 @@ from pathlib import Path
 
 PROGRAM = """
 import sys, threading
-from kernels.resolver.lock_pins import read_lock
+from kernels.resolver.locks import read_lock
 sys.setswitchinterval(1e-5)
 barrier = threading.Barrier(8)
 def work():

@@ -27,7 +27,7 @@ from kernels.models.snapshot import Heads
 from kernels.resolver.build_choice import choose_from_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import resolve_snapshot
-from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
+from kernels.resolver.locks import NO_LOCK, ActiveLock
 from kernels.resolver.ordered_sources import ask_in_order, leads_on
 from kernels.resolver.planner import plan_every_build, plan_tree
 from kernels.resolver.target import Target

@@ -26,7 +26,7 @@ from kernels.resolver.build_choice import MAX_READ, BuildChoice, choose_build
 from kernels.resolver.choice import resolve
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
-from kernels.resolver.lock_pins import NO_LOCK
+from kernels.resolver.locks import NO_LOCK
 from kernels.resolver.planner import PlanTree, plan_tree
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant, parse_variant

@@ -293,9 +293,8 @@ def _print_plan(contents: CacheContents, planned: PrunePlan) -> None:
 
 
 def _locks(paths: Sequence[Path]) -> list[Lock]:
-    from kernels.resolver.active_lock import active_lock
     from kernels.resolver.caller import AT_A_TERMINAL
-    from kernels.resolver.lock_pins import read_lock
+    from kernels.resolver.locks import active_lock, read_lock
 
     named = [read_lock(path) for path in paths]
     current = active_lock(AT_A_TERMINAL).lock  # of the current project

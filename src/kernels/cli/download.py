@@ -100,8 +100,8 @@ def _kernels_or_lock(what: list[str], lockfile: Path | None) -> tuple[list[str],
     from kernels.models.lockfile import LOCK_FILE
     from kernels.models.project import PROJECT_FILE
     from kernels.operations.info import is_path
-    from kernels.resolver.active_lock import lock_path, project_here
     from kernels.resolver.caller import AT_A_TERMINAL
+    from kernels.resolver.find_lock import lock_path, project_here
 
     folders = [each for each in what if Path(each).name == PROJECT_FILE or is_path(each)]
     if not folders and (what or lockfile is not None):
@@ -124,7 +124,7 @@ def _kernels_or_lock(what: list[str], lockfile: Path | None) -> tuple[list[str],
 def _warn_unpinned(lock: Path) -> None:
     """Warn about dependencies of the project that its lockfile does not pin: they are not downloaded."""
     from kernels.models.project import PROJECT_FILE, dependencies, unpinned
-    from kernels.resolver.lock_pins import read_lock
+    from kernels.resolver.locks import read_lock
     from kernels.support.logs import logger
     from kernels.support.warn import warn_once
 

@@ -68,7 +68,7 @@ def lock(
     """
     from kernels.models.project import KernelProject
     from kernels.operations.lock import lock_project
-    from kernels.resolver.active_lock import project_here
+    from kernels.resolver.find_lock import project_here
 
     found = lock_project(
         KernelProject.read(project_here() if project is None else project),

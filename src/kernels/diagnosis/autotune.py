@@ -12,7 +12,7 @@ from kernels.errors import LockError, RequestError
 from kernels.layer.device import ModuleDevice
 from kernels.layer.tuned import AUTOTUNE_FILE, TunedLayer, cached_tuned, machine_facts, read_tuned
 from kernels.resolver.caller import AT_A_TERMINAL
-from kernels.resolver.lock_places import lock_exists, places_of
+from kernels.resolver.find_lock import lock_exists, places_of
 from kernels.resolver.target import Target
 from kernels.support.formatting import plural
 

@@ -13,7 +13,7 @@ from kernels._version import __version__
 from kernels.diagnosis.finding import Findings
 from kernels.errors import LockError
 from kernels.models.lockfile import LOCK_FILE
-from kernels.resolver.lock_pins import read_lock
+from kernels.resolver.locks import read_lock
 from kernels.support.formatting import error_on_one_line, format_names
 from kernels.support.installed import metadata_folder
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kernels.operations.kernel_request import KernelRequest
     from kernels.operations.load import Loaded
-    from kernels.resolver.lock_pins import ActiveLock
+    from kernels.resolver.locks import ActiveLock
 else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
     Loaded = Any
 
@@ -87,7 +87,7 @@ class HubKernel:
             UnsupportedSpecifier: A version specifier was given.
         """
         from kernels.operations.kernel_request import KernelRequest
-        from kernels.resolver.active_lock import active_lock
+        from kernels.resolver.locks import active_lock
 
         if self._specifier is not None:
             raise UnsupportedSpecifier(
@@ -113,7 +113,7 @@ class HubKernel:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HubKernel) or self._key() != other._key():
             return False
-        from kernels.resolver.active_lock import same_lock
+        from kernels.resolver.locks import same_lock
 
         return self._lock is not None or same_lock(self._caller, other._caller)
 
@@ -170,7 +170,7 @@ def locked_kernel(
         NotLocked: No lock was found, or it does not list the repository.
         LockError: The lock cannot be read, or pins the repository twice.
     """
-    from kernels.resolver.active_lock import required_lock
+    from kernels.resolver.locks import required_lock
 
     requirement = Requirement(repo_id)
     lock = required_lock(lockfile)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["LOCK_FILE"]
+__all__ = ["LOCK_FILE", "PROJECT_FILE"]
 
-#: The name of a lockfile: here, so that it is known without importing what reads lockfiles.
+#: The names of a lockfile and of a project: here, so that they are known without importing what reads these files.
 LOCK_FILE = "kernels.lock"
+PROJECT_FILE = "pyproject.toml"

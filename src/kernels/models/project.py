@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from kernels.errors import RequestError
-from kernels.models.lockfile import LOCK_FILE, Lock
+from kernels.models import LOCK_FILE, PROJECT_FILE
+from kernels.models.lockfile import Lock
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.support.formatting import format_value
 from kernels.support.toml import read_toml
 
 __all__ = ["PROJECT_FILE", "TABLE", "KernelProject", "dependencies", "unpinned"]
 
-PROJECT_FILE = "pyproject.toml"
 TABLE = "tool.kernels.dependencies"
 
 

@@ -30,9 +30,9 @@ from kernels.operations.download_progress import ArrivalCounter, Progress
 from kernels.operations.kernel_request import check_user_agent
 from kernels.operations.load import AT_ONCE, distinct_targets, fetch_build
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.likely_builds import LikelyBuilds
+from kernels.resolver.locks import active_lock
 from kernels.resolver.target import Target
 from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without_undelivered
 from kernels.sources.progress import watched

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kernels import settings
 from kernels.models.requested_names import is_commit
-from kernels.resolver.lock_places import may_be_locked
+from kernels.resolver.find_lock import may_be_locked
 from kernels.sources.wire import EarlyRequest, api_timeout, of_caller, packed, request_headers, sent_early
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import msgspec
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.active_lock import active_lock
 from kernels.resolver.advice import advice
 from kernels.resolver.build_choice import (
     BuildChoice,
@@ -27,7 +26,7 @@ from kernels.resolver.build_choice import (
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.decision import VariantRejected
 from kernels.resolver.finder import find_snapshot
-from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
+from kernels.resolver.locks import NO_LOCK, ActiveLock, active_lock
 from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on
 from kernels.resolver.read_metadata import read_metadata
 from kernels.resolver.target import Target

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kernels.backends import BackendName
     from kernels.models.requirement import Requirement
-    from kernels.resolver.lock_pins import ActiveLock
+    from kernels.resolver.locks import ActiveLock
     from kernels.settings import Verify
 
 __all__ = ["KernelRequest", "check_user_agent"]

@@ -22,11 +22,11 @@ from kernels.models.snapshot import BUILD_FOLDER, Snapshot
 from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.kernel_request import KernelRequest
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.active_lock import active_lock
 from kernels.resolver.caller import caller
 from kernels.resolver.choice import choose_backend
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.likely_builds import LikelyBuilds
+from kernels.resolver.locks import active_lock
 from kernels.resolver.ordered_sources import with_passed
 from kernels.resolver.planner import Planned, PlanTree, plan_tree
 from kernels.resolver.redirects import SnapshotKey

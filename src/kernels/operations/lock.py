@@ -20,7 +20,7 @@ from kernels.operations.lock_tree import lock_tree
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import listed_hash
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.lock_pins import NO_LOCK
+from kernels.resolver.locks import NO_LOCK
 from kernels.resolver.ordered_sources import mention_absent
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.target import Target

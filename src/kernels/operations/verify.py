@@ -24,12 +24,11 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.open_sources import open_sources
 from kernels.operations.verify_report import NOT_PINNED, BuildReport, report_on_folder
-from kernels.resolver.active_lock import active_lock
 from kernels.resolver.advice import no_suitable_build
 from kernels.resolver.build_choice import choose_build, misfit
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
-from kernels.resolver.lock_pins import ActiveLock
+from kernels.resolver.locks import ActiveLock, active_lock
 from kernels.resolver.target import Target
 from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource, PathSource

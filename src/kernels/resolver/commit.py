@@ -10,7 +10,7 @@ from kernels import settings
 from kernels.errors import HubUnavailable, RevisionNotFound
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads
-from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
+from kernels.resolver.locks import NO_LOCK, ActiveLock
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support import distributed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernels.resolver.lock_pins import ActiveLock
+from kernels.resolver.locks import ActiveLock
 
 if TYPE_CHECKING:
     from kernels.models.requirement import Requirement

@@ -18,8 +18,8 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile, is_bytecode
 from kernels.operations.info import is_path
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext
+from kernels.resolver.locks import active_lock
 from kernels.resolver.planner import Planned, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources.folder import PathSource

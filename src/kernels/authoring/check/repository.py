@@ -12,10 +12,10 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.active_lock import active_lock
 from kernels.resolver.build_choice import choose_from_sources, misfit
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import Resolved, resolve_snapshot
+from kernels.resolver.locks import active_lock
 from kernels.resolver.planner import plan_tree
 from kernels.resolver.read_metadata import check_signed_version, read_metadata
 from kernels.resolver.target import Target

@@ -13,8 +13,8 @@ from kernels.operations.load import AT_ONCE
 from kernels.operations.mirroring.outcome import MirrorOutcome
 from kernels.operations.mirroring.request import LeftOut, MirrorRequest
 from kernels.operations.mirroring.wanted import MirrorChoice, expand
-from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext
+from kernels.resolver.locks import active_lock
 from kernels.support.tasks import side_by_side
 
 __all__ = ["RequestedChoices"]

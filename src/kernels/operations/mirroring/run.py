@@ -46,7 +46,7 @@ from kernels.operations.mirroring.wanted import (
 from kernels.operations.mirroring.writing import write_documents, write_verdict
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.lock_pins import NO_LOCK
+from kernels.resolver.locks import NO_LOCK
 from kernels.resolver.target import Target
 from kernels.sources.cached import CachedSource
 from kernels.sources.call_sources import Sources

@@ -1,26 +1,31 @@
-"""The active lock: what it pins, and whether anything else may be loaded."""
+"""The active lock of a call: what it pins, and whether anything else may be loaded.
+
+A caller that requires a lockfile and has none uses the one in a folder that `KERNELS_HUB` names.
+"""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from kernels.errors import DigestMismatch, LockError, NotLocked
+from kernels import settings
+from kernels.errors import DigestMismatch, LockError, NotLocked, RequestError
+from kernels.models import LOCK_FILE
 from kernels.models.requirement import Requirement
-from kernels.support.formatting import did_you_mean
+from kernels.resolver.caller import Caller, caller
+from kernels.resolver.find_lock import lock_exists, lock_path, places_of, site_folder
+from kernels.support.formatting import did_you_mean, wrong_type
 
 if TYPE_CHECKING:
     from kernels.models.lockfile import ContentHash, Lock, Pin
-else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
-    ContentHash = Lock = Pin = Any
 
-__all__ = ["NO_LOCK", "ActiveLock", "file_state", "read_lock"]
+__all__ = ["NO_LOCK", "ActiveLock", "active_lock", "file_state", "read_lock", "required_lock", "same_lock"]
 
 
-class ActiveLock(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class ActiveLock:
     """A lock, and whether kernels that it does not list may be loaded.
 
     Attributes:
@@ -106,6 +111,79 @@ class ActiveLock(msgspec.Struct, frozen=True):
 
 #: No lock, and none is required.
 NO_LOCK = ActiveLock()
+
+
+def active_lock(
+    by: Caller | None = None, *, only: str | None = None, file: str | os.PathLike[str] | None = None
+) -> ActiveLock:
+    """The lock of a caller. A lockfile is read once, and again when it has changed.
+
+    Args:
+        by: The caller; the default is the code that calls this package now.
+        only: Why only locked kernels may be loaded, also without `KERNELS_LOCKED`. A caller without a lockfile then
+            uses the one in the folder that `KERNELS_HUB` names.
+        file: The lockfile to use instead of any other.
+
+    Raises:
+        LockError: The lock cannot be read.
+        RequestError: `KERNELS_LOCKFILE` is no path, or `KERNELS_HUB` has an address that is not valid.
+    """
+    if only is None and settings.locked_only():
+        only = "KERNELS_LOCKED=1 allows locked kernels only"
+    if file is not None:
+        return ActiveLock(read_lock(file), only)
+    by = caller() if by is None else by
+    path = lock_path(by)
+    if path is None and only is not None:
+        path = next(filter(lock_exists, _carried_lock()), None)
+    if path is None:
+        return NO_LOCK if only is None else ActiveLock(None, only, _searched(by))
+    try:
+        return ActiveLock(read_lock(path), only)
+    except LockError as error:
+        if settings.lock_file() is None:
+            raise
+        raise error.reworded(f"`KERNELS_LOCKFILE` is {path!r}: {error}") from None
+
+
+def required_lock(lockfile: str | os.PathLike[str] | None, by: Caller | None = None) -> ActiveLock:
+    """The lock for a call that loads locked kernels only.
+
+    Args:
+        lockfile: The lockfile; None for the caller's.
+        by: The caller; the default is the code that calls this package now.
+
+    Raises:
+        TypeError: `lockfile` is no path.
+        LockError: The lock cannot be read.
+    """
+    only = "a locked kernel is required"
+    if lockfile is None:
+        return active_lock(by, only=only)
+    if not isinstance(lockfile, (str, os.PathLike)):
+        raise wrong_type("lockfile", "a path", lockfile)
+    return ActiveLock(read_lock(os.path.expanduser(lockfile)), only)
+
+
+def same_lock(one: Caller, other: Caller) -> bool:
+    """Whether two callers have the same lockfile, or none."""
+    try:
+        return one == other or lock_path(one) == lock_path(other)
+    except (LockError, RequestError):  # one cannot be read, so its pins are not known
+        return False
+
+
+def _searched(by: Caller) -> tuple[str, ...]:
+    """Where a lockfile was searched, for a message."""
+    site = None if by.file is None else site_folder(os.path.abspath(by.file))
+    metadata = [] if site is None else [f"metadata of {by.file}'s distribution in {site}"]
+    places = places_of(by) or (f"{by.file or 'the current folder'} is in no project",)
+    return (*metadata, *places, *_carried_lock())
+
+
+def _carried_lock() -> tuple[str, ...]:
+    """The lockfile that `kernels download --to` put beside the kernels."""
+    return tuple(str(folder / LOCK_FILE) for folder in settings.hub_folders())
 
 
 _known: dict[str, tuple[object, Lock]] = {}

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from kernels.errors import KernelsError
-from kernels.resolver.active_lock import active_lock
 from kernels.resolver.caller import AT_A_TERMINAL, Caller
-from kernels.resolver.lock_pins import NO_LOCK
-from kernels.resolver.lock_places import may_be_locked
+from kernels.resolver.find_lock import may_be_locked
+from kernels.resolver.locks import NO_LOCK, active_lock
 
 EMPTY_LOCK = "[]"
 
@@ -110,12 +109,12 @@ def test_a_place_that_cannot_be_examined_is_left_to_the_active_lock(tmp_path: Pa
 def test_the_question_imports_nothing_that_reads_locks() -> None:
     code = (
         "import sys\n"
-        "from kernels.resolver.lock_places import may_be_locked\n"
+        "from kernels.resolver.find_lock import may_be_locked\n"
         "may_be_locked()\n"
         "print(*sorted(name for name in sys.modules if name.startswith(('kernels.', 'msgspec'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     loaded = set(done.stdout.split())
-    assert "kernels.resolver.lock_places" in loaded, done.stderr
-    assert not loaded & {"msgspec", "kernels.models.lockfile", "kernels.resolver.lock_pins"}
+    assert "kernels.resolver.find_lock" in loaded, done.stderr
+    assert not loaded & {"msgspec", "kernels.models.lockfile", "kernels.resolver.locks"}
     assert len(loaded) <= 16
