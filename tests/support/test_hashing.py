@@ -40,9 +40,7 @@ def test_small_files_beside_large_ones_are_one_piece_of_work() -> None:
 @pytest.mark.parametrize(
     "sizes", [[1], [1, 2**21, 5, 2**20, 2**19, 3, 2**19, 2**19], [2**20] * 5, [20_000] * 300, [0, 2**40, 2**20]]
 )
-def test_every_file_is_in_one_batch_and_has_its_own_result(sizes: list[int]) -> None:
-    batches = hashing._batches(sizes)
-    assert sorted(index for batch in batches for index in batch) == list(range(len(sizes)))
+def test_every_file_has_its_own_result(sizes: list[int]) -> None:
     assert on_every_core(lambda item: item, list(enumerate(sizes)), lambda item: item[1]) == list(enumerate(sizes))
 
 

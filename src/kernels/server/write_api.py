@@ -30,6 +30,7 @@ from kernels.server.lfs_objects import MAX_OBJECT_BYTES, LfsObjects, is_sha256
 from kernels.server.own_urls import absolute
 from kernels.server.request_bodies import Bodies, check_content_length, read_chunks
 from kernels.server.scan import is_lfs
+from kernels.support.record_file import decode_json
 
 __all__ = ["WriteApi", "is_authorized", "write_routes"]
 
@@ -145,7 +146,7 @@ def _answer(kind: type[_Question], handler: Callable[[Request, _Question], Respo
     """A checked handler that reads a question, then decodes and answers it in a thread, as that uses the disk."""
 
     def answer(request: Request, body: bytearray) -> Response:
-        return handler(request, msgspec.json.decode(body or b"{}", type=kind))
+        return handler(request, decode_json(bytes(body or b"{}"), kind))
 
     async def read(request: Request) -> Response:
         async with _api(request).questions.read(request) as body:

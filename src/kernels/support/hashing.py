@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kernels.support.files import open_regular
 from kernels.support.tasks import check_cancelled, side_by_side
@@ -25,9 +25,6 @@ _BLOCK_BYTES = 1024 * 1024
 
 #: What is smaller takes longer to open than to hash, which needs the interpreter's lock: other threads are in its way.
 _SMALL_BYTES = 16 * 1024
-
-#: What opening a file takes, in the time in which as many bytes are hashed.
-_OPENING_BYTES = 32 * 1024
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -107,41 +104,23 @@ def on_every_core(work: Callable[[_T], _R], items: Sequence[_T], size: Callable[
         >>> on_every_core(str.upper, ["a", "bcd"], len)
         ['A', 'BCD']
     """
-    batches = _batches(list(map(size, items)))
-    workers = min(_cores(), len(batches))
-    if workers < 2:
-        return [work(item) for item in items]
-
-    def run(batch: list[int]) -> list[_R]:
-        return [work(items[index]) for index in batch]
-
-    results: list[Any] = [None] * len(items)
-    for batch, done in zip(batches, side_by_side(run, batches, at_once=workers, name="hash"), strict=True):
-        for index, result in zip(batch, done, strict=True):
-            results[index] = result
-    return results
-
-
-def _batches(sizes: Sequence[int]) -> list[list[int]]:
-    """The numbers of files in batches that are worth a thread's turn, the longest work first.
-
-    A large file at the end would leave the other cores idle.
-    """
+    sizes = list(map(size, items))
     small = [index for index, size in enumerate(sizes) if size < _SMALL_BYTES]
-    costs: list[tuple[int, list[int]]] = [(sum(sizes[index] + _OPENING_BYTES for index in small), small)]
-    batch: list[int] = []
-    filled = 0
-    for index, size in enumerate(sizes):
-        if size < _SMALL_BYTES:
-            continue
-        batch, filled = [*batch, index], filled + size
-        if filled >= _BLOCK_BYTES:
-            costs.append((filled, batch))
-            batch, filled = [], 0
-    costs.append((filled, batch))
-    if sum(cost for cost, _ in costs) - costs[0][0] < _BLOCK_BYTES:  # starting threads takes longer
-        return [list(range(len(sizes)))]
-    return [batch for _, batch in sorted(costs, key=lambda each: -each[0]) if batch]
+    large = sorted(set(range(len(items))).difference(small), key=lambda index: -sizes[index])
+    # The small ones are one piece of work. Of the others the largest come first: at the end, one would leave the other
+    # cores idle.
+    batches = [small] * bool(small) + [[index] for index in large]
+    cores = min(_cores(), len(batches))
+    if cores < 2 or sum(sizes[index] for index in large) < _BLOCK_BYTES:  # starting threads takes longer
+        return [work(item) for item in items]
+    found: dict[int, _R] = {}
+
+    def run(batch: list[int]) -> None:
+        for index in batch:
+            found[index] = work(items[index])
+
+    side_by_side(run, batches, at_once=cores, name="hash")
+    return [found[index] for index in range(len(items))]
 
 
 def _cores() -> int:

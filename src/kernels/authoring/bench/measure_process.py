@@ -9,12 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-import msgspec
-
 from kernels.authoring.bench.messages import Ended, Job, Message, Started, Stopped, WorkloadsListed, encode
 from kernels.authoring.bench.scripts import FOLDER, read_scripts
 from kernels.authoring.bench.workload import run_workload, synchronizer
 from kernels.support.formatting import error_on_one_line
+from kernels.support.record_file import decode_json
 
 __all__ = ["main", "work"]
 
@@ -32,7 +31,7 @@ def main() -> None:
     sys.stdout = sys.stderr
     sys.dont_write_bytecode = True  # a kernel's folder stays as it is
     logging.getLogger("kernels").setLevel(logging.ERROR)  # the parent process has logged the warnings
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    job = decode_json(sys.stdin.buffer.read(), Job)
     sys.argv = [sys.argv[0]]
     work(job, lambda message: own.write(encode(message)))
 

@@ -29,6 +29,7 @@ from kernels.errors import RequestError
 from kernels.support.command import CommandFailed, run_command
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_error
+from kernels.support.record_file import decode_json
 
 __all__ = ["TritonBackend", "TritonTarget", "ask_driver", "triton_backends"]
 
@@ -184,7 +185,7 @@ def _ask_elsewhere(package: str) -> TritonTarget:
     answers = [line.removeprefix(_MARK) for line in said.splitlines() if line.startswith(_MARK)]
     if not answers:
         raise RequestError("it ended the process that asked it")
-    return msgspec.json.decode(answers[-1], type=TritonTarget)
+    return decode_json(answers[-1], TritonTarget)
 
 
 def _device_type(package: str) -> str | None:
