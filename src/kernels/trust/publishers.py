@@ -143,6 +143,16 @@ class _Verdict(StoredRecord):
     trusted: bool
     time: float
 
+    @property
+    def age(self) -> float:
+        """Seconds since the Hub said it."""
+        return time.time() - self.time
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is used without asking again."""
+        return self.trusted and 0 <= self.age < VERDICT_SECONDS
+
 
 class Verdicts:
     """The verdicts of one Hub, kept on disk.
@@ -162,19 +172,17 @@ class Verdicts:
 
     def trust(self, publisher: str) -> PublisherTrust:
         """What is known of a publisher; the Hub is asked if the last answer is older than a day or was a no."""
-        stored = self._stored(publisher)
-        if stored is not None and _holds(stored):
-            _log_verdict(stored)
-            return PublisherTrust.TRUSTED
-        try:
-            return self._ask_once(publisher, stored)
-        except (HubUnavailable, NotInCache) as error:
-            if stored is not None:
-                _log_verdict(stored)
-            if stored is None:
-                self._problems[publisher] = str(error)
-                return PublisherTrust.UNKNOWN
-            return PublisherTrust.TRUSTED if stored.trusted else PublisherTrust.UNTRUSTED
+        verdict = self._stored(publisher)
+        if verdict is None or not verdict.holds:
+            try:
+                verdict = self._ask_once(publisher, urgent=verdict is None)
+            except (HubUnavailable, NotInCache) as error:
+                if verdict is None:
+                    self._problems[publisher] = str(error)
+                    return PublisherTrust.UNKNOWN
+        said = "a" if verdict.trusted else "no"
+        _log.debug("%s is %s trusted publisher, as the Hub said %.0f s ago", publisher, said, verdict.age)
+        return PublisherTrust.TRUSTED if verdict.trusted else PublisherTrust.UNTRUSTED
 
     def knows(self, publisher: str) -> bool:
         """Whether the Hub has ever answered about a publisher."""
@@ -184,42 +192,25 @@ class Verdicts:
         """Why nothing is known of a publisher, if the Hub could not be asked."""
         return self._problems.get(publisher)
 
-    def _ask_once(self, publisher: str, stored: _Verdict | None) -> PublisherTrust:
+    def _ask_once(self, publisher: str, *, urgent: bool) -> _Verdict:
         # Of several processes that start together, one asks.
         try:
             with exclusively(WorkLock(self._folder / f"{publisher}.lock", seconds=60)):
                 stored = self._stored(publisher)
-                if stored is not None and _holds(stored):
-                    return PublisherTrust.TRUSTED
-                return self._keep(publisher, self._ask(publisher, stored is None))
+                return stored if stored is not None and stored.holds else self._asked(publisher, urgent)
         except StoreError:
-            # The Hub is asked although the cache cannot be written.
-            return self._keep(publisher, self._ask(publisher, stored is None))
+            return self._asked(publisher, urgent)  # although the cache cannot be written
 
-    def _keep(self, publisher: str, trusted: bool) -> PublisherTrust:
-        verdict = _Verdict(publisher, trusted, time.time())
+    def _asked(self, publisher: str, urgent: bool) -> _Verdict:
+        verdict = _Verdict(publisher, self._ask(publisher, urgent), time.time())
         self._memory[publisher] = verdict
-        _log_verdict(verdict)
         write_record(self._folder / f"{publisher}.json", verdict)
-        return PublisherTrust.TRUSTED if trusted else PublisherTrust.UNTRUSTED
+        return verdict
 
     def _stored(self, publisher: str) -> _Verdict | None:
         known = self._memory.get(publisher) or read_record(self._folder / f"{publisher}.json", _Verdict)
         # On some file systems, names that differ only in case are the same file.
         return known if known is not None and known.publisher == publisher else None
-
-
-def _log_verdict(verdict: _Verdict) -> None:
-    _log.debug(
-        "%s is %s trusted publisher, as the Hub said %.0f s ago",
-        verdict.publisher,
-        "a" if verdict.trusted else "no",
-        time.time() - verdict.time,
-    )
-
-
-def _holds(verdict: _Verdict) -> bool:
-    return verdict.trusted and 0 <= time.time() - verdict.time < VERDICT_SECONDS
 
 
 def ask_trust(repo_id: str, publishers: Publishers | None, policy: TrustPolicy) -> PublisherTrust:
@@ -265,23 +256,36 @@ def admission(
     if publishers is None:
         return Admission.GRANTED
     named = policy.allows(repo_id)
-    if not named and trust is PublisherTrust.UNTRUSTED:
+    if trust is PublisherTrust.UNTRUSTED and not named:
         raise untrusted(repo_id, publishers.authority)
     trusted = named or trust is PublisherTrust.TRUSTED
     if snapshot is None:
         return Admission.GRANTED if trusted else Admission.REFUSED
-    usable = False
+    admitted = Admission.GRANTED
     if not policy.allows_any_commit(repo_id):
         published = _is_published(snapshot, publishers) if trusted else None
         usable = published is not True and publishers.may_use_cached(snapshot)
         if published is False and not usable:
             raise _unpublished(snapshot, publishers.authority, lock)
-        if published is None and not usable:
-            return Admission.REFUSED
-    if named and remember:
+        admitted = _ADMISSIONS[published, usable]
+    if not named:
+        # One that this Hub never listed may be another Hub's, to which its verdict on the publisher does not apply.
+        return admitted if snapshot.listed or admitted is Admission.REFUSED else Admission.ON_DISK
+    if admitted is Admission.REFUSED:
+        return admitted
+    if remember:
         publishers.remember_allowed(snapshot)
-    # A snapshot that this Hub never listed may be another Hub's, to which its verdict on the publisher does not apply.
-    return Admission.GRANTED if named or (trusted and snapshot.listed and not usable) else Admission.ON_DISK
+    return Admission.GRANTED
+
+
+#: By whether a trusted publisher's branch or tag leads to a commit (None: that, or the publisher, is not known), and
+#: whether its files on disk may be loaded nevertheless.
+_ADMISSIONS = {
+    (True, False): Admission.GRANTED,
+    (False, True): Admission.ON_DISK,
+    (None, True): Admission.ON_DISK,
+    (None, False): Admission.REFUSED,
+}
 
 
 def _is_published(snapshot: Snapshot, publishers: Publishers) -> bool | None:
@@ -340,10 +344,9 @@ def unverified(repo_id: str, publishers: Publishers | None) -> PublisherUnknown:
     """The error for a repository whose publisher could not be checked: why that is comes first."""
     where = "a Hub" if publishers is None else publishers.authority
     why = None if publishers is None else publishers.problem(repo_id)
-    again = "" if why is not None and "try again" in why.lower() else "Try again when it can be asked. "
     return PublisherUnknown(
         f"{f'{why} ' if why else ''}{repo_id} is refused: {where} could not be asked whether its publisher is trusted "
-        f"and published this commit, and no earlier answer that counts is stored. {again}If that does not help and "
+        "and published this commit, and no earlier answer that counts is stored. Load it when it can be asked; or, if "
         f"you trust it, pass trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code)."
     )
 
