@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from kernels.errors import InvalidMetadata, UntrustedSignature
-from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
-from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE
-from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
+from kernels.models.metadata import Metadata
 from kernels.trust.content import BuildContent
 from kernels.trust.policy import Identity, Policy, Rule, policy_to_verify
-from kernels.trust.sigstore import MAX_BUNDLE_BYTES, allowed, check_signature, parse_bundle, signer_of, too_large
+from kernels.trust.sigstore import allowed, check_signature, parse_bundle, read_signed, signer_of, verify_bundle
 
 __all__ = [
     "DEFAULT_POLICIES",
@@ -42,23 +40,7 @@ class SignerPolicy(Protocol):
         """
 
 
-class _RulePolicy:
-    """The signers of a rule."""
-
-    def __init__(self, rule: Rule) -> None:
-        self._rule = rule
-
-    def verify(self, cert: Any) -> None:
-        """Raise `sigstore.errors.VerificationError` for a certificate of a signer who may not."""
-        from sigstore.errors import VerificationError
-
-        try:
-            allowed(signer_of(cert), self._rule)
-        except ValueError as error:
-            raise VerificationError(str(error)) from None
-
-
-class GitHubWorkflowPolicy(_RulePolicy):
+class GitHubWorkflowPolicy:
     """Allows signatures that workflows of one GitHub repository made.
 
     Args:
@@ -82,7 +64,16 @@ class GitHubWorkflowPolicy(_RulePolicy):
         self.signer_uris = list(signer_uris)
         source = f"https://github.com/{repo_id}"
         signers = tuple(Identity(_GITHUB, source, uri) for uri in self.signer_uris)
-        super().__init__(Rule(signers, where=f"the policy for {repo_id}"))
+        self._rule = Rule(signers, where=f"the policy for {repo_id}")
+
+    def verify(self, cert: Any) -> None:
+        """Raise `sigstore.errors.VerificationError` for a certificate of a signer who may not."""
+        from sigstore.errors import VerificationError
+
+        try:
+            allowed(signer_of(cert), self._rule)
+        except ValueError as error:
+            raise VerificationError(str(error)) from None
 
 
 def _community() -> list[SignerPolicy]:
@@ -246,24 +237,25 @@ def verify_variant(
         >>> verify_variant(tempfile.mkdtemp())
         VerificationResult.SignatureBundleMissing()
     """
-    folder = Path(variant_path)
-    policy = policy_to_verify()
+    folder, policy = Path(variant_path), policy_to_verify()
     try:
-        bundle = parse_bundle(read_bounded(folder / BUNDLE_FILE, MAX_BUNDLE_BYTES))
-    except (FileNotFoundError, NotRegularFile):
-        return VerificationResult.SignatureBundleMissing()
-    except FileTooLarge:
-        return VerificationResult.SignatureBundleInvalid(too_large((folder / BUNDLE_FILE).stat().st_size))
+        content, bundle = read_signed(folder)
+        if bundle is None:
+            return VerificationResult.SignatureBundleMissing()
+        parsed = parse_bundle(bundle)
     except UntrustedSignature as error:
         return VerificationResult.SignatureBundleInvalid(str(error))
-    try:
-        content = read_bounded(folder / METADATA_FILE, MAX_METADATA_BYTES)
-    except (FileNotFoundError, NotRegularFile):
+    except InvalidMetadata as error:
+        return VerificationResult.MetadataInvalid(str(error))
+    if content is None:
         return VerificationResult.MetadataMissing()
-    except FileTooLarge:
-        return VerificationResult.MetadataInvalid(f"{METADATA_FILE} has more than {MAX_METADATA_BYTES} bytes")
     try:
-        _check(content, bundle, policy, policies)
+        if policies is None:
+            verify_bundle(content, bundle, policy.all_rules())
+        else:
+            from sigstore.verify.policy import AnyOf
+
+            check_signature(content, parsed, AnyOf(list(policies)), Rule(trusted_root=policy.trusted_root))
     except UntrustedSignature as error:
         return VerificationResult.SignatureVerificationFailure(str(error))
     try:
@@ -274,22 +266,6 @@ def verify_variant(
         return VerificationResult.DigestMissing()
     violations = [_violation(path, *each) for path, each in BuildContent(folder).differences(digest).items()]
     return VerificationResult.DigestVerificationFailure(violations) if violations else VerificationResult.Success()
-
-
-def _check(content: bytes, bundle: Any, policy: Policy, policies: Sequence[SignerPolicy] | None) -> None:
-    from sigstore.verify.policy import AnyOf
-
-    if policies is not None:
-        check_signature(content, bundle, AnyOf(list(policies)), Rule(trusted_root=policy.trusted_root))
-        return None
-    refused: list[str] = []
-    # Each rule has a trusted root of its own.
-    for rule in policy.all_rules():
-        try:
-            return check_signature(content, bundle, _RulePolicy(rule), rule)
-        except UntrustedSignature as error:
-            refused.append(str(error))
-    raise UntrustedSignature("; ".join(dict.fromkeys(refused)) or f"{policy.where} allows no signer")
 
 
 def _violation(path: str, expected: str | None, got: str | None) -> DigestViolation:

@@ -231,7 +231,7 @@ MADE_BY = {
     "resolver/signature_check.py": r"require_signature",
     "resolver/build_choice.py": r"_choose_listed|_too_many",
     "models/metadata.py": r"from_bytes|_check|require",
-    "trust/sigstore.py": r"parse_bundle|check_signature|allowed|too_large",
+    "trust/sigstore.py": r"parse_bundle|check_signature|allowed|check_size",
     "backends/base.py": r"(version|platform|arch)_reason",
     "backends/builtin/*.py": r"(version|platform|arch)_reason",
     "backends/plugins/arch_rules.py": r"rule_reason",

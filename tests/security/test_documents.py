@@ -90,7 +90,7 @@ def test_a_bundle_that_nests_is_refused() -> None:
 
     [rule] = Policy.community().all_rules()
     with pytest.raises(UntrustedSignature, match="is not a Sigstore bundle"):
-        verify_bundle(b"{}", DEEP, rule, offline=True)
+        verify_bundle(b"{}", DEEP, [rule], offline=True)
 
 
 def test_build_toml_that_nests_is_refused(tmp_path: Path) -> None:

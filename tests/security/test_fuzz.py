@@ -372,4 +372,4 @@ def test_a_bundle_that_is_nearly_valid_is_refused(data: bytes) -> None:
 
     [rule] = Policy.community().all_rules()
     with pytest.raises(UntrustedSignature):
-        verify_bundle(b"{}", data, rule, offline=True)
+        verify_bundle(b"{}", data, [rule], offline=True)

@@ -28,24 +28,24 @@ def rule(root: SigstoreRoot, tmp_path: Path) -> Rule:
 
 def refusal(metadata: bytes, bundle: bytes, rule: Rule) -> str:
     with pytest.raises(UntrustedSignature) as caught:
-        verify_bundle(metadata, bundle, rule, offline=True)
+        verify_bundle(metadata, bundle, [rule], offline=True)
     return str(caught.value)
 
 
 def test_a_bundle_over_these_bytes_by_an_allowed_workflow_says_who_signed(root: SigstoreRoot, rule: Rule) -> None:
-    assert verify_bundle(METADATA, root.sign(METADATA), rule, offline=True) == ALLOWED
+    assert verify_bundle(METADATA, root.sign(METADATA), [rule], offline=True) == ALLOWED
 
 
 def test_long_ago_is_no_reason_to_refuse(root: SigstoreRoot, rule: Rule) -> None:
     # The certificate lasts ten minutes: what counts is that the signature was logged within them.
     bundle = root.sign(METADATA, after=timedelta(minutes=9))
-    assert verify_bundle(METADATA, bundle, rule, offline=True) == ALLOWED
+    assert verify_bundle(METADATA, bundle, [rule], offline=True) == ALLOWED
 
 
 def test_a_timestamp_authority_may_say_when_instead_of_the_log(root: SigstoreRoot, rule: Rule) -> None:
     bundle = root.sign(METADATA, clock=True)
     assert b"integratedTime" not in bundle
-    assert verify_bundle(METADATA, bundle, rule, offline=True) == ALLOWED
+    assert verify_bundle(METADATA, bundle, [rule], offline=True) == ALLOWED
     late = root.sign(METADATA, clock=True, after=timedelta(hours=1))
     assert "not valid at validation time" in refusal(METADATA, late, rule)
     foreign = SigstoreRoot().sign(METADATA, clock=True)
@@ -167,7 +167,7 @@ def test_a_bundle_of_more_than_a_mebibyte_is_not_parsed(rule: Rule, monkeypatch:
 def test_without_sigstore_the_error_names_the_extra(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sigstore", None)
     with pytest.raises(MissingPythonDependency, match="pip install sigstore"):
-        verify_bundle(METADATA, b"{}", rule, offline=True)
+        verify_bundle(METADATA, b"{}", [rule], offline=True)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"not JSON"], ids=["empty", "object", "text"])
@@ -175,12 +175,14 @@ def test_a_file_that_is_no_trusted_root_is_named(content: bytes, rule: Rule) -> 
     assert rule.trusted_root is not None
     rule.trusted_root.write_bytes(content)
     with pytest.raises(RequestError, match=r"trusted_root\.json is not a Sigstore trusted root"):
-        verify_bundle(METADATA, b"{}", rule, offline=True)
+        verify_bundle(METADATA, b"{}", [rule], offline=True)
 
 
 def test_a_trusted_root_that_is_not_there_is_named(rule: Rule, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"gone\.json cannot be read: No such file"):
-        verify_bundle(METADATA, b"{}", msgspec.structs.replace(rule, trusted_root=tmp_path / "gone.json"), offline=True)
+        verify_bundle(
+            METADATA, b"{}", [msgspec.structs.replace(rule, trusted_root=tmp_path / "gone.json")], offline=True
+        )
 
 
 def test_offline_the_public_sigstore_is_verified_with_the_keys_that_are_here(
@@ -195,7 +197,7 @@ def test_offline_the_public_sigstore_is_verified_with_the_keys_that_are_here(
 @pytest.mark.usefixtures("unreachable")
 def test_where_the_keys_cannot_be_refreshed_the_error_says_how_to_do_without(root: SigstoreRoot) -> None:
     with pytest.raises(HubUnavailable, match=r"are not available: TUFError.*`kernels verify --offline`.*trusted-root"):
-        verify_bundle(METADATA, root.sign(METADATA), Rule((ALLOWED,)), offline=False)
+        verify_bundle(METADATA, root.sign(METADATA), [Rule((ALLOWED,))], offline=False)
 
 
 @pytest.mark.usefixtures("unreachable")
@@ -204,7 +206,7 @@ def test_with_the_variable_for_offline_the_keys_are_not_refreshed(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UntrustedSignature, match="its signature is not valid"):
-        verify_bundle(METADATA, root.sign(METADATA), Rule((ALLOWED,)))
+        verify_bundle(METADATA, root.sign(METADATA), [Rule((ALLOWED,))])
 
 
 def test_offline_without_keys_the_error_says_where_to_get_them(root: SigstoreRoot, own_home: Path) -> None:
@@ -212,4 +214,4 @@ def test_offline_without_keys_the_error_says_where_to_get_them(root: SigstoreRoo
     with pytest.raises(
         HubUnavailable, match=r"keys of the public Sigstore are not available.*Verify once while online"
     ):
-        verify_bundle(METADATA, root.sign(METADATA), Rule((ALLOWED,)), offline=True)
+        verify_bundle(METADATA, root.sign(METADATA), [Rule((ALLOWED,))], offline=True)

@@ -33,7 +33,7 @@ def verify(
         str | None,
         typer.Argument(
             metavar="[KERNEL]",
-            help="Repository (org/name), or folder: a repository's, one variant, or one of `download --to`.",
+            help="Repository (org/name), or folder: of a repository, or of one variant.",
         ),
     ] = None,
     lockfile: Annotated[

@@ -23,7 +23,7 @@ from kernels.models.lockfile import ContentHash, unpinned_build
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.open_sources import open_sources
-from kernels.operations.verify_report import NOT_PINNED, BuildReport, report_on_folder
+from kernels.operations.verify_report import BuildReport, report_on_folder
 from kernels.resolver.advice import no_suitable_build
 from kernels.resolver.build_choice import choose_build, misfit
 from kernels.resolver.context import ResolveContext
@@ -34,7 +34,6 @@ from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource, PathSource
 from kernels.support.checks import CheckResult
 from kernels.support.tasks import side_by_side
-from kernels.trust.content import BuildContent
 from kernels.trust.policy import Policy, Rule, policy_to_verify
 from kernels.trust.publishers import TrustPolicy, is_refused
 
@@ -206,7 +205,8 @@ def _verify_build(build: _BuildToVerify) -> BuildReport:
         report = report_on_folder(
             folder,
             build.rules,
-            pinned=_check_pin(build, folder),
+            pinned=build.pinned,
+            listed=snapshot.builds[name] if snapshot.listed else (),
             offline=build.offline,
             version=build.version,
             remedy=_remedy(build),
@@ -223,20 +223,6 @@ def _unread(variant: str, digest: CheckResult, reason: str) -> BuildReport:
     """The report on a build whose files were not read."""
     pinned, signature = (CheckResult(step, "skipped", reason) for step in ("pinned", "signature"))
     return BuildReport(None, None, variant, digest, pinned, signature)
-
-
-def _check_pin(build: _BuildToVerify, folder: Path) -> CheckResult:
-    pinned = build.pinned
-    if pinned is None:
-        return NOT_PINNED
-    try:
-        listed = build.snapshot.builds[build.variant] if build.snapshot.listed else ()
-        found = BuildContent(folder).pinned_hash(pinned.kind, listed)
-    except (KernelsError, OSError) as error:
-        return CheckResult("pinned", "failed", str(error))
-    if found == pinned:
-        return CheckResult("pinned", "ok", f"{pinned.kind} as pinned")
-    return CheckResult("pinned", "failed", f"expected the {pinned.kind} hash {pinned.value}, got {found.value}")
 
 
 def _remedy(build: _BuildToVerify) -> str:

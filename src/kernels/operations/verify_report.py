@@ -9,19 +9,17 @@ from pathlib import Path
 import msgspec
 
 from kernels.errors import InvalidMetadata, KernelsError, StoreError, UntrustedSignature
-from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
-from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE
+from kernels.models.lockfile import ContentHash
+from kernels.models.metadata import Metadata
+from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE, RepoFile
 from kernels.resolver.read_metadata import check_signed_version
 from kernels.support.checks import CheckResult
-from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import plural
 from kernels.trust.content import BuildContent
 from kernels.trust.policy import Identity, Rule
-from kernels.trust.sigstore import MAX_BUNDLE_BYTES, too_large, verify_bundle
+from kernels.trust.sigstore import read_signed, verify_bundle
 
-__all__ = ["NOT_PINNED", "BuildReport", "report_on_folder"]
-
-NOT_PINNED = CheckResult("pinned", "missing", "no lockfile pins its content")
+__all__ = ["BuildReport", "report_on_folder"]
 
 
 class BuildReport(msgspec.Struct, frozen=True):
@@ -82,7 +80,8 @@ def report_on_folder(
     folder: Path,
     rules: Sequence[Rule],
     *,
-    pinned: CheckResult = NOT_PINNED,
+    pinned: ContentHash | None = None,
+    listed: Collection[RepoFile] = (),
     offline: bool = False,
     version: int | None = None,
     remedy: str = "Build or download it again.",
@@ -92,7 +91,8 @@ def report_on_folder(
     Args:
         folder: The build's folder.
         rules: Who may sign; one of the rules must accept the signature.
-        pinned: The result of comparing the content with what a lock pins.
+        pinned: The content that a lock pins.
+        listed: The build's files as a Hub lists them.
         offline: Use the keys that are on this machine.
         version: The version that must have been signed; None if the caller names no version.
         remedy: What to do if the files are not those in the digest.
@@ -103,68 +103,58 @@ def report_on_folder(
     """
     metadata, signer = None, None
     try:
-        metadata = _read(folder / METADATA_FILE, MAX_METADATA_BYTES)
-        bundle = _read(folder / BUNDLE_FILE, MAX_BUNDLE_BYTES)
+        metadata, bundle = read_signed(folder)
         signature, signer = _check_signature(metadata, bundle, rules, offline)
         if signer is not None and metadata is not None:
             with suppress(InvalidMetadata):  # reported by the digest, which is in it
                 check_signed_version(version, Metadata.from_bytes(metadata))
     except (UntrustedSignature, InvalidMetadata, StoreError) as error:
         signature, signer = CheckResult("signature", "failed", str(error)), None
+    content = BuildContent(folder)
     if signature.verdict == "failed":
         # Metadata that is not what was signed is not parsed.
         digest = CheckResult("digest", "skipped", "the metadata is not what was signed")
     else:
-        digest = _check_digest(folder, metadata, remedy)
+        digest = _check_digest(content, metadata, remedy)
         if signer is not None and digest.verdict == "missing" and any(rule.required for rule in rules):
             digest = CheckResult("digest", "failed", f"{digest.what}: the signature does not cover the files")
-    return BuildReport(None, None, folder.name, digest, pinned, signature, signer)
-
-
-def _read(path: Path, limit: int) -> bytes | None:
-    try:
-        return read_bounded(path, limit)
-    except FileNotFoundError:
-        return None
-    except NotRegularFile:
-        raise StoreError(f"Cannot read {path}: it is not a file.") from None
-    except FileTooLarge:
-        if path.name == BUNDLE_FILE:
-            raise UntrustedSignature(too_large(path.stat().st_size)) from None
-        raise InvalidMetadata(f"{path.name} has more than {limit} bytes, the most that are read") from None
-    except OSError as error:
-        raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from error
+    return BuildReport(None, None, folder.name, digest, _check_pin(content, pinned, listed), signature, signer)
 
 
 def _check_signature(
     metadata: bytes | None, bundle: bytes | None, rules: Sequence[Rule], offline: bool
 ) -> tuple[CheckResult, Identity | None]:
-    required = next((rule for rule in rules if rule.required), None)
     if bundle is None:
+        required = next((rule for rule in rules if rule.required), None)
         if required is not None:
             return CheckResult("signature", "failed", f"unsigned, and {required.where} requires a signature"), None
         return CheckResult("signature", "missing", f"unsigned: it has no {BUNDLE_FILE}"), None
     if metadata is None:
         return CheckResult("signature", "failed", f"it has a {BUNDLE_FILE} and no {METADATA_FILE}"), None
-    refused: list[str] = []
-    for rule in rules:
-        try:
-            signer = verify_bundle(metadata, bundle, rule, offline=offline)
-        except UntrustedSignature as error:
-            refused.append(str(error))
-        else:
-            return CheckResult("signature", "ok", f"signed by {signer}"), signer
-    return CheckResult("signature", "failed", "; ".join(dict.fromkeys(refused))), None
+    signer = verify_bundle(metadata, bundle, rules, offline=offline)
+    return CheckResult("signature", "ok", f"signed by {signer}"), signer
 
 
-def _check_digest(folder: Path, metadata: bytes | None, remedy: str) -> CheckResult:
+def _check_digest(content: BuildContent, metadata: bytes | None, remedy: str) -> CheckResult:
     if metadata is None:
         return CheckResult("digest", "missing", f"it has no {METADATA_FILE}")
     try:
         digest = Metadata.from_bytes(metadata).digest
         if digest is None:
             return CheckResult("digest", "missing", f"its {METADATA_FILE} has no digest")
-        BuildContent(folder).check_digest(digest, remedy)
+        content.check_digest(digest, remedy)
     except (KernelsError, OSError) as error:
         return CheckResult("digest", "failed", str(error))
     return CheckResult("digest", "ok", f"{digest.algorithm} of {plural(len(digest.files), 'file')}")
+
+
+def _check_pin(content: BuildContent, pinned: ContentHash | None, listed: Collection[RepoFile]) -> CheckResult:
+    if pinned is None:
+        return CheckResult("pinned", "missing", "no lockfile pins its content")
+    try:
+        found = content.pinned_hash(pinned.kind, listed)
+    except (KernelsError, OSError) as error:
+        return CheckResult("pinned", "failed", str(error))
+    if found == pinned:
+        return CheckResult("pinned", "ok", f"{pinned.kind} as pinned")
+    return CheckResult("pinned", "failed", f"expected the {pinned.kind} hash {pinned.value}, got {found.value}")

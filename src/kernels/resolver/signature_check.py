@@ -14,7 +14,7 @@ from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, Snapshot
 from kernels.sources.base import Source
 from kernels.support.record_file import StoredRecord, read_record, write_record
 from kernels.trust.policy import Identity, Rule
-from kernels.trust.sigstore import MAX_BUNDLE_BYTES, too_large, verify_bundle
+from kernels.trust.sigstore import MAX_BUNDLE_BYTES, check_size, verify_bundle
 
 __all__ = ["require_signature", "signer_of"]
 
@@ -42,7 +42,7 @@ def signer_of(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool) -> I
     known = read_record(path, _Signed)
     if known is not None and known.signer in rule.signers:
         return known.signer
-    identity = verify_bundle(metadata, bundle, rule, offline=offline)
+    identity = verify_bundle(metadata, bundle, [rule], offline=offline)
     write_record(path, _Signed(identity))
     return identity
 
@@ -64,8 +64,7 @@ def require_signature(source: Source, snapshot: Snapshot, variant: str, metadata
     file = snapshot.file(f"{BUILD_FOLDER}/{variant}/{BUNDLE_FILE}")
     if file is None:
         raise UntrustedSignature(f"it has no signature ({BUNDLE_FILE}), and {rule.where} requires one")
-    if file.size > MAX_BUNDLE_BYTES:
-        raise UntrustedSignature(too_large(file.size))
+    check_size(file.size)
     try:
         bundle = source.read(snapshot, file, MAX_BUNDLE_BYTES)
     except (NotInCache, InvalidRepository) as error:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from kernels import settings
 from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError
-from kernels.support.formatting import error_on_one_line, format_text
+from kernels.support.formatting import error_on_one_line
 
 __all__ = ["keyless_signer"]
 
@@ -83,4 +83,4 @@ def _answers() -> Iterator[None]:
 
 
 def _line(error: BaseException) -> str:
-    return format_text(error_on_one_line(error)).rstrip(".")
+    return error_on_one_line(error).rstrip(".")

@@ -7,32 +7,46 @@ with the policy here.
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels import settings
-from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError, UntrustedSignature
-from kernels.models.snapshot import BUNDLE_FILE
+from kernels.errors import (
+    HubUnavailable,
+    InvalidMetadata,
+    MissingPythonDependency,
+    RequestError,
+    StoreError,
+    UntrustedSignature,
+)
+from kernels.models.metadata import MAX_METADATA_BYTES
+from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE
+from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.forks import ForkLock
 from kernels.support.formatting import error_on_one_line, format_text
 from kernels.trust.policy import Identity, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "MAX_BUNDLE_BYTES",
     "allowed",
     "check_signature",
+    "check_size",
     "names_of",
     "parse_bundle",
+    "read_signed",
     "signer_of",
-    "too_large",
     "verify_bundle",
 ]
 
 
 #: The largest bundle that is read; published ones have some 10 kB.
 MAX_BUNDLE_BYTES = 1024 * 1024
+
+#: The most characters of a parser's error, which repeats its input.
+_MAX_REASON = 300
 
 #: The extensions of Fulcio certificates that are compared
 #: (https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md), each the DER of a string.
@@ -47,13 +61,13 @@ _verifiers: dict[tuple[str | None, bool], Any] = {}
 _making = ForkLock()
 
 
-def verify_bundle(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool = False) -> Identity:
-    """Check a signature, and that the policy allows its signer.
+def verify_bundle(metadata: bytes, bundle: bytes, rules: Sequence[Rule], *, offline: bool = False) -> Identity:
+    """Check a signature, and that a policy allows its signer.
 
     Args:
         metadata: The content of `metadata.json`, which is not parsed here.
         bundle: The content of `metadata.json.sigstore`.
-        rule: Who may sign, and which Sigstore is trusted.
+        rules: Who may sign, and which Sigstore is trusted; one of them must accept the signature.
         offline: Whether to use only keys of the public Sigstore that are on this machine, also without
             `HF_HUB_OFFLINE`.
 
@@ -66,13 +80,44 @@ def verify_bundle(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool =
         RequestError: The trusted root is not valid.
         HubUnavailable: The keys of the public Sigstore are not available.
     """
-    if len(bundle) > MAX_BUNDLE_BYTES:
-        raise UntrustedSignature(too_large(len(bundle)))
+    check_size(len(bundle))
     _sigstore()
-    _verifier(rule, offline)  # a trusted root that is not one is named, whatever the bundle is
-    found = _SignerRecorder()
-    check_signature(metadata, parse_bundle(bundle), found, rule, offline=offline)
-    return allowed(found.identity, rule)
+    refused: list[str] = []
+    for rule in rules:
+        _verifier(rule, offline)  # a trusted root that is not one is named, whatever the bundle is
+        found = _SignerRecorder()
+        try:
+            check_signature(metadata, parse_bundle(bundle), found, rule, offline=offline)
+            return allowed(found.identity, rule)
+        except UntrustedSignature as error:
+            refused.append(str(error))
+    raise UntrustedSignature("; ".join(dict.fromkeys(refused)))
+
+
+def read_signed(folder: Path) -> tuple[bytes | None, bytes | None]:
+    """The metadata of a build on disk, not parsed, and its signature; None for what is not there.
+
+    Args:
+        folder: The build's folder.
+
+    Raises:
+        UntrustedSignature, InvalidMetadata: The signature, or the metadata, is too large.
+        StoreError: One cannot be read, or is not a file.
+    """
+    bundle = _read(folder / BUNDLE_FILE, MAX_BUNDLE_BYTES)
+    return _read(folder / METADATA_FILE, MAX_METADATA_BYTES), bundle
+
+
+def _read(path: Path, limit: int) -> bytes | None:
+    try:
+        return read_bounded(path, limit)
+    except FileNotFoundError:
+        return None
+    except FileTooLarge:
+        check_size(path.stat().st_size if path.name == BUNDLE_FILE else 0)
+        raise InvalidMetadata(f"its {path.name} has more than {limit} bytes, the most that are read") from None
+    except OSError as error:
+        raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from error
 
 
 def parse_bundle(bundle: bytes, name: str = BUNDLE_FILE) -> Any:
@@ -86,8 +131,7 @@ def parse_bundle(bundle: bytes, name: str = BUNDLE_FILE) -> Any:
         UntrustedSignature: It is not one.
         MissingPythonDependency: sigstore is not installed.
     """
-    if len(bundle) > MAX_BUNDLE_BYTES:
-        raise UntrustedSignature(too_large(len(bundle), name))
+    check_size(len(bundle), name)
     models = _sigstore()
     try:
         return models.Bundle.from_json(bundle)
@@ -140,9 +184,10 @@ def allowed(identity: Identity, rule: Rule) -> Identity:
     )
 
 
-def too_large(size: int, name: str = BUNDLE_FILE) -> str:
-    """The problem of a bundle with too many bytes."""
-    return f"its {name} has {size} bytes; at most {MAX_BUNDLE_BYTES} are read"
+def check_size(size: int, name: str = BUNDLE_FILE) -> None:
+    """Raise `UntrustedSignature` for a bundle with too many bytes, which is not read."""
+    if size > MAX_BUNDLE_BYTES:
+        raise UntrustedSignature(f"its {name} has {size} bytes; at most {MAX_BUNDLE_BYTES} are read")
 
 
 class _SignerRecorder:
@@ -240,5 +285,4 @@ def _sigstore() -> Any:
 
 
 def _line(error: BaseException) -> str:
-    # The rest of the parser's message repeats the input and links to its manual.
-    return format_text(error_on_one_line(error, 1000).partition(" [type=")[0]).rstrip(".")
+    return error_on_one_line(error, _MAX_REASON).rstrip(".")

@@ -323,7 +323,7 @@ def _check_signatures(contents: Iterable[RepositoryContents], policy: Policy) ->
                 if unchecked and not rule.required:
                     continue
                 if key not in valid:
-                    verify_bundle(metadata, build.signature.encode(), rule)
+                    verify_bundle(metadata, build.signature.encode(), [rule])
                 for version in versions:
                     check_signed_version(version, Metadata.from_bytes(metadata))
                 valid[key] = True
