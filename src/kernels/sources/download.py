@@ -69,7 +69,7 @@ def download(client: Http, store: RepoStore, snapshot: Snapshot, files: list[Rep
     for file in files:  # those with one content, such as empty modules, are downloaded once
         contents.setdefault(file.blob or file.path, []).append(file)
     writer = store.writer(snapshot.commit)
-    with downloading(snapshot.repo_id, sum(file.size for file in files)):
+    with downloading(snapshot.repo_id, sum(file.size for file in files), len(files)):
         side_by_side(
             lambda same: _one(client, snapshot, writer, same),
             contents.values(),
@@ -84,13 +84,9 @@ def resolve_path(snapshot: Snapshot, file: RepoFile) -> str:
 
 
 def _one(client: Http, snapshot: Snapshot, writer: SnapshotWriter, same: list[RepoFile]) -> None:
-    file, left = same[0], same[0].size
+    file = same[0]
 
     def arrived(size: int) -> None:
-        """Count each byte once, also if it is downloaded again."""
-        nonlocal left
-        size = min(size, left)
-        left -= size
         report(0, size)
 
     if is_small(file):
@@ -98,7 +94,7 @@ def _one(client: Http, snapshot: Snapshot, writer: SnapshotWriter, same: list[Re
     else:
         with _turn(), _listed_but_refused(snapshot, file):
             _large(client, snapshot, writer, same, arrived)
-    report(len(same), left + sum(other.size for other in same[1:]))
+    report(len(same), sum(other.size for other in same[1:]))
 
 
 def is_small(file: RepoFile) -> bool:

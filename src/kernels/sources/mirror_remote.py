@@ -28,7 +28,7 @@ from kernels.sources.http import BRIEF, Patience
 from kernels.sources.hub_errors import NAME_ADVICE, of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.mirror_publishers import MirrorPublishers
-from kernels.sources.progress import EachByteOnce, downloading
+from kernels.sources.progress import downloading, report
 from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
 from kernels.support.env_values import is_url, without_password
@@ -301,14 +301,12 @@ class MirrorRemote(Remote):
         if not files:
             return
         where = f"{self.endpoint}/{build.archive.name}"
-        once = EachByteOnce()
         try:
-            with downloading(snapshot.repo_id, sum(file.size for file in files)):
+            with downloading(snapshot.repo_id, sum(file.size for file in files), len(files)):
                 for attempt in range(_TRIES):
-                    once.begin()
                     try:
                         with (
-                            store.writer(snapshot.commit).unpacking(files, folder, once.arrived) as sink,
+                            store.writer(snapshot.commit).unpacking(files, folder, report) as sink,
                             archive_chunks(self._stores.patient, build.archive) as chunks,
                         ):
                             unpack(chunks, build, sink, where)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from kernels import settings
 from kernels.support.forks import after_fork
 
-__all__ = ["Arrived", "EachByteOnce", "downloading", "report", "watched"]
+__all__ = ["Arrived", "downloading", "report", "watched"]
 
 #: Called with the `(files, bytes)` that arrived since the last call, from any thread.
 Arrived = Callable[[int, int], None]
@@ -20,12 +19,6 @@ _Arrived = TypeVar("_Arrived", bound=Arrived)
 
 #: A download that takes less has no bar.
 _DELAY_SECONDS = 0.5
-
-#: The columns of a bar beside the name: percentage, sizes, times and rate.
-_OTHER_COLUMNS = 60
-
-#: The shortest name that is shown.
-_SHORTEST_NAME = 16
 
 _watcher: ContextVar[Arrived | None] = ContextVar("kernels_download_watcher", default=None)
 
@@ -58,44 +51,44 @@ def report(files: int, size: int) -> None:
         arrived(files, size)
 
 
-class EachByteOnce:
-    """Reports what arrived, also if it arrives again at a later try."""
-
-    def __init__(self) -> None:
-        self._reported = self._now = (0, 0)
-
-    def begin(self) -> None:
-        """Begin a try."""
-        self._now = (0, 0)
-
-    def arrived(self, files: int, size: int) -> None:
-        """Report what no earlier try brought."""
-        self._now = (self._now[0] + files, self._now[1] + size)
-        more = [max(0, now - before) for now, before in zip(self._now, self._reported, strict=True)]
-        self._reported = (self._reported[0] + more[0], self._reported[1] + more[1])
-        report(*more)
-
-
 @contextmanager
-def downloading(name: str, size: int) -> Iterator[None]:
-    """Show a bar while a block downloads, unless there is a watcher, or a bar is not wanted.
+def downloading(name: str, size: int, files: int = 0) -> Iterator[None]:
+    """Report a download to the watcher, or show a bar while a block downloads if there is none and a bar is wanted.
 
-    Downloads at the same time share one bar. A download that is over within half a second has none, nor has one whose
-    standard error is neither a terminal nor a notebook.
+    What is downloaded again counts once, and at the end all of it has been reported. Downloads at the same time share
+    one bar. A download that is over within half a second has none, nor has one whose standard error is neither a
+    terminal nor a notebook.
 
     Args:
         name: What is downloaded.
         size: Its bytes.
+        files: Its files.
 
     Example:
-        >>> with downloading("acme/relu", 100):
-        ...     report(1, 100)
+        >>> with watched(lambda files, size: print(files, size)), downloading("acme/relu", 100, files=1):
+        ...     report(0, 60)
+        ...     report(0, 60)
+        0 60
+        0 40
+        1 0
     """
-    if _watcher.get() is not None or not _has_bar():
+    watcher = _watcher.get()
+    if watcher is None and not _has_bar():
         yield
         return
-    with _shared.part(name, size) as arrived, watched(arrived):
-        yield
+    left, guard = [files, size], threading.Lock()
+
+    with nullcontext(watcher) if watcher is not None else _shared.part(name, size) as arrived:
+
+        def count(more_files: int, more_bytes: int) -> None:
+            with guard:
+                new = min(more_files, left[0]), min(more_bytes, left[1])
+                left[:] = left[0] - new[0], left[1] - new[1]
+            arrived(*new)
+
+        with watched(count):
+            yield
+        count(files, size)
 
 
 def _has_bar() -> bool:
@@ -112,53 +105,35 @@ class _SharedBar:
         self._guard = threading.RLock()
         self._names: list[str] = []
         self._bar: Any = None
-        self._timer: threading.Timer | None = None
 
     @contextmanager
     def part(self, name: str, size: int) -> Iterator[Arrived]:
-        """One download among those of the bar; its bytes are counted once, also if they are downloaded again."""
-        left = size
-
-        def arrived(files: int, more: int) -> None:
-            nonlocal left
-            with self._guard:
-                more = min(more, left)
-                left -= more
-                if self._bar is not None:
-                    self._bar.update(more)
-
-        try:
-            self._begin(name, size)
-            yield arrived
-        finally:
-            self._end(name)
-
-    def _begin(self, name: str, size: int) -> None:
+        """One download among those of the bar."""
         with self._guard:
-            self._names.append(name)  # `_end` removes it, also where no bar can be made
             if self._bar is None:
                 self._bar = _bar(size)
-                self._timer = threading.Timer(_DELAY_SECONDS, self._show)
-                self._timer.daemon = True
-                self._timer.start()
             else:
                 self._bar.total += size
-            self._bar.set_description_str(_description(self._names), refresh=False)
+            self._names.append(name)
+            self._describe()
+        try:
+            yield self._arrived
+        finally:
+            with self._guard:
+                self._names.remove(name)
+                if not self._names:
+                    self._bar.close()
+                    self._bar = None
 
-    def _show(self) -> None:
+    def _arrived(self, files: int, size: int) -> None:
         with self._guard:
             if self._bar is not None:
-                self._bar.update(0)  # also where no byte has come yet
+                self._bar.update(size)
 
-    def _end(self, name: str) -> None:
-        with self._guard:
-            self._names.remove(name)
-            if self._names or self._bar is None:
-                return
-            if self._timer is not None:
-                self._timer.cancel()
-            self._bar.close()
-            self._bar = self._timer = None
+    def _describe(self) -> None:
+        kernels = list(dict.fromkeys(self._names))
+        text = kernels[0] if len(kernels) == 1 else f"{len(kernels)} kernels"
+        self._bar.set_description_str(f"Fetching {text}", refresh=False)
 
 
 _shared = _SharedBar()
@@ -179,16 +154,3 @@ def _bar(size: int) -> Any:
     return bar(
         total=size, unit="B", unit_scale=True, delay=_DELAY_SECONDS, dynamic_ncols=True, disable=None, mininterval=0.2
     )
-
-
-def _description(names: list[str]) -> str:
-    """What is downloaded, in the space that the terminal has for it.
-
-    Example:
-        >>> _description(["acme/relu"]), _description(["acme/relu", "acme/gelu"])
-        ('Fetching acme/relu', 'Fetching 2 kernels')
-    """
-    kernels = list(dict.fromkeys(names))
-    text = kernels[0] if len(kernels) == 1 else f"{len(kernels)} kernels"
-    room = max(shutil.get_terminal_size().columns - _OTHER_COLUMNS - len("Fetching "), _SHORTEST_NAME)
-    return f"Fetching {text if len(text) <= room else f'…{text[1 - room :]}'}"

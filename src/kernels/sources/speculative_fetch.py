@@ -203,7 +203,7 @@ class SpeculativeFetch:
             lacking.setdefault(each.blob or each.path, []).append(each)
         size = sum(file.size for file in self._small)
         writer = store.writer(commit)
-        with downloading(self._name, size):
+        with downloading(self._name, size, len(self._small)):
             for file, content in self._work.as_they_come():
                 same = lacking.get(file.blob or file.path)
                 if same:
