@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from kernels.operations.call import KernelRequest
 from kernels.operations.first_request import first_requests
-from kernels.operations.kernel_request import KernelRequest
 from kernels.settings import Verify
 from kernels.tracebacks import public
 
@@ -349,7 +349,8 @@ def install_kernel(
         local_kernels=False,
     )
     with first_requests(*_if_valid(request, target)):
-        from kernels.operations.load import context_for, install, target_of
+        from kernels.operations.call import context_for, target_of
+        from kernels.operations.load import install
 
         # What a kernel needs is looked for where it is loaded, which may be elsewhere.
         context = context_for(request, target=target_of(target), prerequisites=False)
@@ -399,8 +400,8 @@ def has_kernel(
     request = KernelRequest(repo_id, version, revision, backend, None, trust_remote_code, check_arch, device)
     with first_requests(request):
         from kernels.errors import BackendUnavailable
-        from kernels.operations.load import context_for
-        from kernels.resolver.planner import plan_tree
+        from kernels.operations.call import context_for
+        from kernels.resolver.plan import plan_tree
 
         try:
             plan_tree(context_for(request, prerequisites=False), request.requirement)
@@ -513,7 +514,7 @@ def explain(
         lock = required_lock(lockfile)
     request = KernelRequest(repo_id, version, revision, backend, check_arch=check_arch, device=device, lock=lock)
     with first_requests(*_if_valid(request, target)):
-        from kernels.operations.load import context_for, target_of
+        from kernels.operations.call import context_for, target_of
         from kernels.resolver.build_choice import choose_from_sources
 
         return choose_from_sources(context_for(request, target=target_of(target)), request.requirement)

@@ -24,9 +24,9 @@ from kernels.resolver.build_choice import choose_build
 from kernels.resolver.choice import resolve
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.decision import RejectionKind, VariantRejected
+from kernels.resolver.find import FoundSnapshot
 from kernels.resolver.locks import NO_LOCK
-from kernels.resolver.redirects import FoundSnapshot
-from kernels.resolver.requirements_check import unmet_prerequisite
+from kernels.resolver.requirements import unmet_prerequisite
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
 from kernels.trust.policy import Identity, Policy, Rule
@@ -226,8 +226,8 @@ MADE_BY = {
     "resolver/name_checks.py": r"_.*_check|_same",
     "resolver/choice.py": r"rejection",
     "resolver/variant.py": r"parse_variant",
-    "resolver/read_metadata.py": r"read_metadata|check_signed_version|__init__",
-    "resolver/requirements_check.py": r"unmet_prerequisite",
+    "resolver/metadata_of.py": r"read_metadata|check_signed_version|__init__",
+    "resolver/requirements.py": r"unmet_prerequisite",
     "resolver/signature_check.py": r"require_signature",
     "resolver/build_choice.py": r"_choose_listed|_too_many",
     "models/metadata.py": r"from_bytes|_check|require",

@@ -64,7 +64,7 @@ def test_what_the_cache_had_and_who_was_asked_is_logged_for_debugging(
     requests = [text.partition(" in ")[0] for text in said(records, "kernels.sources.http")]
     assert sorted(requests) == sorted(f"GET {hub.url}{asked.path}: 200" for asked in hub.requests)
     assert "acme/relu version 1: build torch-cuda is rejected: for cuda, not cpu" in said(
-        records, "kernels.resolver.planner"
+        records, "kernels.resolver.plan"
     )
     new_process()
     hub.clear()

@@ -20,9 +20,8 @@ from kernels.cache.inventory import scan_cache
 from kernels.cache.prune import plan_prune, prune
 from kernels.errors import NotInCache
 from kernels.loader.load import kernel_layers
-from kernels.operations.kernel_request import KernelRequest
-from kernels.operations.load import context_for, fetch, load
-from kernels.resolver.planner import plan_tree
+from kernels.operations.call import KernelRequest, context_for
+from kernels.operations.load import install, load
 from kernels.settings import Verify
 
 FILES = {
@@ -104,7 +103,7 @@ def test_what_is_cleared_between_download_and_import_is_downloaded_again(
     hub.make_repo("acme/relu", variants={"torch-cpu": FILES})
     hub.make_repo("acme/gelu", variants={"torch-cpu": FILES}, depends=[("acme/relu", 1)])
     request = KernelRequest("acme/gelu", 1, verify=verify)
-    installed = fetch(plan_tree(context_for(request), request.requirement))
+    installed = install(context_for(request), request.requirement)
     clear(isolated_env)
     module = load(installed).module
     assert module.total == TOTAL

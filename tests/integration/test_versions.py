@@ -32,9 +32,8 @@ from kernels.errors import (
     UnsupportedArch,
     UntrustedPublisher,
 )
-from kernels.operations.kernel_request import KernelRequest
-from kernels.operations.load import context_for
-from kernels.resolver.planner import plan_tree
+from kernels.operations.call import KernelRequest, context_for
+from kernels.resolver.plan import plan_tree
 from kernels.sources.folder import PathSource
 
 

@@ -20,14 +20,14 @@ from kernels import download_kernels, install_kernel
 from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError
 from kernels.models.requirement import Requirement
 from kernels.operations.open_sources import open_sources
-from kernels.resolver import planner
+from kernels.resolver import build_choice, plan
 from kernels.resolver.advice import no_suitable_build
 from kernels.resolver.build_choice import MAX_READ, BuildChoice, choose_build
 from kernels.resolver.choice import resolve
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import find_snapshot
+from kernels.resolver.find import find
 from kernels.resolver.locks import NO_LOCK
-from kernels.resolver.planner import PlanTree, plan_tree
+from kernels.resolver.plan import PlanTree, plan_tree
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant, parse_variant
 from kernels.trust.publishers import TrustPolicy
@@ -48,10 +48,11 @@ def context(target: str = CPU) -> ResolveContext:
 
 def choose(target: str = CPU, *, every: bool = False, most: int = MAX_READ) -> BuildChoice:
     within = context(target)
-    return choose_build(within, find_snapshot(within, Requirement("acme/relu", version=1)), every=every, most=most)
+    asked = Requirement("acme/relu", version=1)
+    return find(within, asked, lambda found: choose_build(within, found, every=every, most=most), admit=False)
 
 
-def plan(repo_id: str) -> PlanTree:
+def planned(repo_id: str) -> PlanTree:
     return plan_tree(context(), Requirement(repo_id, version=1))
 
 
@@ -189,20 +190,19 @@ def test_each_kernel_of_a_graph_is_found_and_planned_once(hub: TestHub, monkeypa
     found: Counter[str] = Counter()
     chosen: Counter[str] = Counter()
 
-    def counted_resolve(within, requirement, source, **options):
+    def counted_find(within, requirement, use, source, **options):
         found[requirement.repo_id] += 1
-        return resolve(within, requirement, source, **options)
+        return find(within, requirement, use, source, **options)
 
     def counted_choose(within, release, **options):
         chosen[release.snapshot.repo_id] += 1
         return choose_build(within, release, **options)
 
-    resolve = planner.resolve_snapshot
-    monkeypatch.setattr(planner, "resolve_snapshot", counted_resolve)
-    monkeypatch.setattr(planner, "choose_build", counted_choose)
+    monkeypatch.setattr(plan, "find", counted_find)
+    monkeypatch.setattr(build_choice, "choose_build", counted_choose)
     with most_threads() as peak:
-        planned = plan("acme/top")
-    assert len(planned.builds) == 17
+        tree = planned("acme/top")
+    assert len(tree.builds) == 17
     assert set(found.values()) == set(chosen.values()) == {1}
     # Eight kernels at once, each with a thread for its publisher and one for its repository; some have just ended.
     assert peak[0] <= 40
@@ -214,8 +214,8 @@ def test_graphs_with_many_ways_are_planned_within_seconds(hub: TestHub) -> None:
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (3 * 10**9,) * 2)
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_planning import plan
-print(len(plan("acme/top").builds))
+from test_planning import planned
+print(len(planned("acme/top").builds))
 """
     assert limited(code) == "129"
 

@@ -79,7 +79,7 @@ def explain(
 
 def _unmet(choice: BuildChoice, *, here: bool) -> str | None:
     """What the chosen build needs and the machine does not have, as the error of `get_kernel` says it."""
-    from kernels.resolver.requirements_check import unmet_prerequisite
+    from kernels.resolver.requirements import unmet_prerequisite
 
     metadata = None if choice.best is None else choice.metadata.get(choice.best)
     error = None if metadata is None else unmet_prerequisite(metadata, here=here)
@@ -146,6 +146,8 @@ def _is_untrusted(choice: BuildChoice) -> bool:
 
 
 def _plain(choice: BuildChoice, rows: list[dict[str, Any]], unmet: str | None) -> dict[str, Any]:
+    from kernels.resolver.find import why_passed
+
     device = choice.resolution.device
     return {
         "repo_id": choice.snapshot.repo_id,
@@ -154,7 +156,8 @@ def _plain(choice: BuildChoice, rows: list[dict[str, Any]], unmet: str | None) -
         "lock": choice.lock,
         "from": choice.source.name,
         "passed_over": [
-            {"from": each.source.name, "reason": each.reason(choice.found.asked)} for each in choice.found.passed
+            {"from": source.name, "reason": why_passed(choice.found.asked, source, error)}
+            for source, error in choice.found.passed
         ],
         "target": str(choice.resolution.target),
         "backend": choice.resolution.backend,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from kernels.operations.kernel_request import KernelRequest
+    from kernels.operations.call import KernelRequest
     from kernels.operations.load import Loaded
     from kernels.resolver.locks import ActiveLock
 else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
@@ -67,7 +67,7 @@ class HubKernel:
         lock: ActiveLock | None = None,
     ) -> None:
         if user_agent is not None and not isinstance(user_agent, str):
-            from kernels.operations.kernel_request import check_user_agent
+            from kernels.operations.call import check_user_agent
 
             check_user_agent(user_agent)
             user_agent = dict(user_agent)
@@ -86,7 +86,7 @@ class HubKernel:
             RequestError: Neither a version nor a revision was given.
             UnsupportedSpecifier: A version specifier was given.
         """
-        from kernels.operations.kernel_request import KernelRequest
+        from kernels.operations.call import KernelRequest
         from kernels.resolver.locks import active_lock
 
         if self._specifier is not None:
@@ -196,7 +196,7 @@ class FolderKernel:
 
     def load(self, device: ModuleDevice | None) -> Loaded:
         """Load the kernel for a device."""
-        from kernels.operations.kernel_request import KernelRequest
+        from kernels.operations.call import KernelRequest
         from kernels.operations.load import load_requested
         from kernels.sources.folder import PathSource
 

@@ -16,6 +16,7 @@ import msgspec
 from kernels.errors import HubUnavailable, LockError, RequestError
 from kernels.models.lockfile import Lock
 from kernels.models.requirement import Requirement
+from kernels.operations.call import check_user_agent, distinct_targets
 from kernels.operations.carried import CarriedMirror, DownloadedBuild, keep_lock
 from kernels.operations.download_plan import (
     PROBLEMS,
@@ -27,14 +28,13 @@ from kernels.operations.download_plan import (
     plan_download,
 )
 from kernels.operations.download_progress import ArrivalCounter, Progress
-from kernels.operations.kernel_request import check_user_agent
-from kernels.operations.load import AT_ONCE, distinct_targets, fetch_build
+from kernels.operations.load import AT_ONCE, fetch_build
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.likely_builds import LikelyBuilds
 from kernels.resolver.locks import active_lock
+from kernels.resolver.plan import without_undelivered
 from kernels.resolver.target import Target
-from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without_undelivered
 from kernels.sources.progress import watched
 from kernels.support.formatting import wrong_type
 from kernels.support.tasks import side_by_side
@@ -189,7 +189,7 @@ def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Down
     plans, failures = _plan(context, asked, machines, None if request.kernels else pins)
     wanted = deduplicate_builds(plans)
     builds, failed = carried.put(plans, wanted)
-    if locked.lock is not None and any(each.planned.lock for each in wanted):
+    if locked.lock is not None and any(each.planned.found.lock for each in wanted):
         keep_lock(carried.root, Path(locked.lock.where), locked.lock)
     return Downloads(tuple(builds), (*failures, *failed))
 
@@ -207,7 +207,7 @@ def _download(
         plans, failures = _plan(context, asked, machines, pins)
         builds, failed = _fetch(deduplicate_builds(plans), progress)
         arrived |= {(each.repo_id, each.commit, each.variant) for each in builds if each.new}
-        again = _without_undelivered(context, plans, failed)
+        again = _without_undelivered(context, failed)
         if again is None:
             builds = [replace(each, new=(each.repo_id, each.commit, each.variant) in arrived) for each in builds]
             return Downloads(tuple(builds), (*failures, *failed))
@@ -229,17 +229,12 @@ def _plan(
     return [each for each in planned if isinstance(each, KernelPlan)], failures
 
 
-def _without_undelivered(
-    context: ResolveContext, plans: Sequence[KernelPlan], failures: Sequence[DownloadFailure]
-) -> ResolveContext | None:
+def _without_undelivered(context: ResolveContext, failures: Sequence[DownloadFailure]) -> ResolveContext | None:
     """The context in which all is planned again; None if no other source may have a build that failed."""
     before = context
     for failure in failures:
-        planned, error = failure.planned, failure.error
-        if planned is not None and isinstance(error, HubUnavailable) and may_be_elsewhere(planned, error):
-            for plan in plans:
-                if planned.found.key in [way.found.key for way in plan.tree.routes]:
-                    context = without_undelivered(context, plan.tree, NotDelivered(planned, error))
+        if failure.planned is not None and isinstance(failure.error, HubUnavailable):
+            context = without_undelivered(context, failure.planned, failure.error) or context
     return None if context is before else context
 
 

@@ -12,9 +12,9 @@ from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import resolve_snapshot
-from kernels.resolver.planner import Planned, PlanTree, plan_every_build, plan_tree
-from kernels.resolver.read_metadata import read_all_metadata
+from kernels.resolver.find import find
+from kernels.resolver.metadata_of import every_metadata_of
+from kernels.resolver.plan import Planned, PlanTree, plan_every_build, plan_tree
 from kernels.resolver.target import Target
 from kernels.trust.publishers import Admission
 
@@ -83,11 +83,10 @@ def is_dependency_only(failure: DownloadFailure, context: ResolveContext, lock: 
         if pin.requirement.repo_id == repo_id:
             continue
         try:
-            resolved = resolve_snapshot(context, pin.requirement)
-            found = resolved.found
-            if resolved.admission is not Admission.GRANTED:
+            found = find(context, pin.requirement, lambda found: found)
+            if found.admission is not Admission.GRANTED:
                 continue
-            read = read_all_metadata(pin.requirement, found.source, found.snapshot, found.signing_rule(context))
+            read = every_metadata_of(context, found)
         except PROBLEMS:
             continue
         depends = [depend for each in read.values() if isinstance(each, Metadata) for depend in each.kernel_depends]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernels.models.address import HubAddress
-    from kernels.operations.kernel_request import KernelRequest
+    from kernels.operations.call import KernelRequest
 
 __all__ = ["first_requests"]
 

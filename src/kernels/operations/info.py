@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,18 +16,15 @@ from kernels.operations.open_sources import open_sources
 from kernels.resolver.advice import advice
 from kernels.resolver.build_choice import (
     BuildChoice,
-    choose_build,
     choose_from_sources,
     how_to_mirror,
-    misfit,
     other_version,
 )
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.decision import VariantRejected
-from kernels.resolver.finder import find_snapshot
+from kernels.resolver.find import Passed, leads_on, why_passed, with_passed
 from kernels.resolver.locks import NO_LOCK, ActiveLock, active_lock
-from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on
-from kernels.resolver.read_metadata import read_metadata
+from kernels.resolver.metadata_of import read_metadata
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
 from kernels.sources.base import Moved, Source
@@ -241,7 +237,7 @@ def repository_info(
         fits=choice.best,
         lock=choice.lock,
         source=choice.source.name,
-        passed=tuple(f"{each.reason(choice.found.asked)}." for each in choice.found.passed),
+        passed=tuple(f"{why_passed(choice.found.asked, *each)}." for each in choice.found.passed),
     )
 
 
@@ -345,7 +341,7 @@ class _VersionHead(NamedTuple):
 def _versions_of_sources(context: ResolveContext, repo_id: str) -> list[_VersionHead]:
     """The versions of all sources, the newest first."""
     versions: dict[int, _VersionHead] = {}
-    passed: list[PassedOver] = []
+    passed: list[Passed] = []
     sources = context.sources.all_of(repo_id)
     for source in sources:
         try:
@@ -359,15 +355,15 @@ def _versions_of_sources(context: ResolveContext, repo_id: str) -> list[_Version
         except KernelsError as error:
             if len(sources) == 1 or not leads_on(error):
                 raise
-            passed.append(PassedOver(source, error))
+            passed.append((source, error))
             continue
         for version, branch in heads.versions.items():
             versions.setdefault(version, _VersionHead(version, branch, heads.branches[branch], source))
     if len(passed) == len(sources):
-        raise SourcesExhausted(passed).error
-    for each in passed:
-        if isinstance(each.error, HubUnavailable):
-            warn_once(_log, f"{each.reason(repo_id)}.")
+        raise with_passed(passed[-1][1], passed[:-1])
+    for source, said in passed:
+        if isinstance(said, HubUnavailable):
+            warn_once(_log, f"{why_passed(repo_id, source, said)}.")
     return sorted(versions.values(), reverse=True, key=lambda each: each.version)
 
 
@@ -379,9 +375,9 @@ def _version(context: ResolveContext, repo_id: str, head: _VersionHead) -> Versi
     try:
         # By branch, as an older version is no choice of the caller's here that needs a warning.
         asked = Requirement(repo_id, revision=branch)
-        choice = choose_build(context, find_snapshot(context, asked, source))
+        choice = choose_from_sources(context, asked, source, every=False)
         if choice.best is None and len(context.sources.all_of(repo_id)) > 1:
-            choice = choose_build(context, find_snapshot(context, asked, misfit=partial(misfit, context)))
+            choice = choose_from_sources(context, asked, every=False)
     except KernelsError as error:
         return VersionInfo(version, branch, commit, date, problem=str(error), source=source.name)
     moved = choice.snapshot.repo_id if choice.snapshot.repo_id != repo_id else None

@@ -20,9 +20,9 @@ from kernels.operations.lock_tree import lock_tree
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import listed_hash
 from kernels.resolver.context import ResolveContext
+from kernels.resolver.find import FoundSnapshot
 from kernels.resolver.locks import NO_LOCK
-from kernels.resolver.ordered_sources import mention_absent
-from kernels.resolver.redirects import FoundSnapshot
+from kernels.resolver.plan import mention_absent
 from kernels.resolver.target import Target
 from kernels.sources.session_cache import forget
 from kernels.support.files import replace_file
@@ -207,7 +207,7 @@ def _hashes(
     # The builds of a repository that has moved are not used: that none is pinned says that it led elsewhere.
     moved = {key for key, found in snapshots.items() if found.snapshot.file(STATUS_FILE) is not None}
     for key in sorted(snapshots.keys() - moved):
-        mention_absent(snapshots[key].asked, snapshots[key].source, snapshots[key].snapshot)
+        mention_absent(snapshots[key])
     builds = [(key, variant) for key in sorted(snapshots.keys() - moved) for variant in snapshots[key].snapshot.builds]
 
     def one(build: tuple[tuple[str, str], str]) -> tuple[ContentHash, ContentHash | None]:

@@ -9,19 +9,18 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from kernels.errors import InvalidMetadata, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
+from kernels.errors import InvalidMetadata, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement, is_commit
 from kernels.resolver.commit import PickedCommit, fresh_heads, pick_commit
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
-from kernels.resolver.finder import Resolved, resolve_snapshot
-from kernels.resolver.ordered_sources import with_passed
-from kernels.resolver.read_metadata import MetadataNotInCache, read_all_metadata
-from kernels.resolver.redirects import FoundSnapshot
+from kernels.resolver.find import FoundSnapshot, find
+from kernels.resolver.metadata_of import MetadataNotInCache, every_metadata_of
+from kernels.resolver.plan import Visited, walk
 from kernels.sources.base import Source
 from kernels.support.formatting import as_clause, format_error
 from kernels.support.logs import logger
@@ -72,25 +71,20 @@ def lock_tree(
     """
     pins = _KeptPins(kept, upgrade, {each.repo_id: each for each in roots})
 
-    def resolve(asked: Asked) -> Resolved:
-        requirement = asked.requirement
+    def visit(requirement: Requirement) -> Visited[None]:
         try:
             # Nothing that is allowed here is loaded: a later call decides about that on its own.
-            resolved = resolve_snapshot(
-                context, requirement, pick=pins.pick, remember_allowed=False, misfit=_not_admitted
-            )
-            _check_admitted(context, resolved)
-            if kept.older and _pins_another_version(resolved.found):
-                resolved = resolve_snapshot(context, requirement, remember_allowed=False, misfit=_not_admitted)
-                _check_admitted(context, resolved)
+            found = find(context, requirement, partial(_lockable, context), pick=pins.pick, remember_allowed=False)
+            if kept.older and _pins_another_version(context, found):
+                found = find(context, requirement, partial(_lockable, context), remember_allowed=False)
         except (RepositoryNotFound, RevisionNotFound) as error:
             if requirement not in roots:
                 raise
             raise error.reworded(f"{file}: {error}") from error
-        return resolved
+        return _edges_of(context, found)
 
-    graph = walk_dependencies([Asked(each) for each in sorted(roots, key=str)], resolve, _edges_of)
-    steps = [step for way in graph.ways.values() for step in way.steps]
+    nodes = walk(sorted(roots, key=str), visit)
+    steps = [step for node in nodes.values() for step in node.found.steps]
     return LockedTree(
         {each: step.snapshot.commit for step in steps for each in (*step.former, step.asked)},
         {(step.snapshot.repo_id, step.snapshot.commit): step for step in steps},
@@ -133,50 +127,40 @@ class _KeptPins:
         return None
 
 
-def _check_admitted(context: ResolveContext, resolved: Resolved) -> None:
-    """Refuse what is not of trusted publishers only, also under the names that repositories had before."""
-    for step in resolved.steps:
-        _check_lockable(step)
+def _lockable(context: ResolveContext, found: FoundSnapshot) -> FoundSnapshot:
+    """A snapshot, if it can be locked: all of it is of trusted publishers, under its former names too."""
+    for step in found.steps:
+        asked, source, snapshot = step.asked, step.source, step.snapshot
+        if not is_commit(snapshot.commit):
+            raise RequestError(
+                f"{asked} cannot be locked: {source.name} has no commits. Lock against a Hub (KERNELS_HUB)."
+            )
+        if not snapshot.listed:
+            raise NotInCache(
+                f"{asked} cannot be locked: {source.name} has files of the commit {snapshot.commit[:12]}, but not the "
+                "list of all of them. Lock it while online."
+            )
         for former in step.former:
-            repo_id, publishers = former.repo_id, step.source.publishers
-            trust = ask_trust(repo_id, publishers, context.trust)
-            if admission(repo_id, trust, publishers, context.trust) is not Admission.GRANTED:
-                raise unverified(repo_id, publishers)
-    problem = _not_admitted(resolved.found, resolved.admission)
-    if problem is not None:
-        raise with_passed(problem, resolved.found.passed)
+            trust = ask_trust(former.repo_id, source.publishers, context.trust)
+            if admission(former.repo_id, trust, source.publishers, context.trust) is not Admission.GRANTED:
+                raise unverified(former.repo_id, source.publishers)
+    if found.admission is not Admission.GRANTED:
+        raise unverified(found.snapshot.repo_id, found.source.publishers)
+    return found
 
 
-def _not_admitted(found: FoundSnapshot, admitted: Admission) -> KernelsError | None:
-    if admitted is Admission.GRANTED:
-        return None
-    return unverified(found.snapshot.repo_id, found.source.publishers)
-
-
-def _pins_another_version(found: FoundSnapshot) -> bool:
+def _pins_another_version(context: ResolveContext, found: FoundSnapshot) -> bool:
     """Whether the builds of a snapshot that a lock of the older format chose are of another version than required."""
     if found.lock is None or found.asked.version is None:
         return False
-    read = read_all_metadata(found.asked, found.source, found.snapshot).values()
+    read = every_metadata_of(context, found).values()
     versions = {each.version for each in read if isinstance(each, Metadata)} - {None}
     return bool(versions) and found.asked.version not in versions
 
 
-def _check_lockable(found: FoundSnapshot) -> None:
-    asked, source, snapshot = found.asked, found.source, found.snapshot
-    if not is_commit(snapshot.commit):
-        raise RequestError(f"{asked} cannot be locked: {source.name} has no commits. Lock against a Hub (KERNELS_HUB).")
-    if not snapshot.listed:
-        raise NotInCache(
-            f"{asked} cannot be locked: {source.name} has files of the commit {snapshot.commit[:12]}, but not the list "
-            "of all of them. Lock it while online."
-        )
-
-
-def _edges_of(ways: Sequence[Resolved]) -> GraphNode[None]:
+def _edges_of(context: ResolveContext, found: FoundSnapshot) -> Visited[None]:
     """What any build of a snapshot depends on."""
-    found = ways[0].found
-    read = read_all_metadata(found.asked, found.source, found.snapshot)
+    read = every_metadata_of(context, found)
     invalid = {name: each for name, each in read.items() if isinstance(each, InvalidMetadata)}
     for each in invalid.values():
         if isinstance(each, MetadataNotInCache):  # it may be valid, and name others
@@ -190,4 +174,4 @@ def _edges_of(ways: Sequence[Resolved]) -> GraphNode[None]:
             f"{as_clause(format_error(each))}.",
         )
     depends = {depend for each in read.values() if isinstance(each, Metadata) for depend in each.kernel_depends}
-    return GraphNode(None, tuple(sorted(depends, key=str)))
+    return Visited(found, None, tuple(sorted(depends, key=str)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,9 +24,9 @@ from kernels.models.snapshot import Snapshot
 from kernels.operations.open_sources import open_sources
 from kernels.operations.verify_report import BuildReport, report_on_folder
 from kernels.resolver.advice import no_suitable_build
-from kernels.resolver.build_choice import choose_build, misfit
+from kernels.resolver.build_choice import choose_from_sources
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import find_snapshot
+from kernels.resolver.find import find
 from kernels.resolver.locks import ActiveLock, active_lock
 from kernels.resolver.target import Target
 from kernels.sources.base import Source
@@ -150,13 +149,13 @@ def _chosen(
         signing=None,  # missing signatures are not refused: the report has them
         lock=lock,
     )
-    found = find_snapshot(context, requirement, misfit=None if all_variants else partial(misfit, context))
+    choice = None if all_variants else choose_from_sources(context, requirement)
+    found = find(context, requirement, lambda found: found, admit=False) if choice is None else choice.found
     snapshot = found.snapshot
     if not snapshot.builds:
         raise NoSuitableBuild(f"{snapshot.repo_id} has no builds at {snapshot.commit}.")
     names = list(snapshot.builds)
-    if not all_variants:
-        choice = choose_build(context, found, every=True)
+    if choice is not None:
         if choice.best is None:
             error = no_suitable_build(str(requirement), choice.resolution)
             raise error.reworded(f"{error}\nAll builds are verified with --all-variants.")

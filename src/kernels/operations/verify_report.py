@@ -12,7 +12,7 @@ from kernels.errors import InvalidMetadata, KernelsError, StoreError, UntrustedS
 from kernels.models.lockfile import ContentHash
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE, RepoFile
-from kernels.resolver.read_metadata import check_signed_version
+from kernels.resolver.metadata_of import check_signed_version
 from kernels.support.checks import CheckResult
 from kernels.support.formatting import plural
 from kernels.trust.content import BuildContent

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from kernels import backends
 from kernels.errors import (
-    HubUnavailable,
     InvalidMetadata,
     InvalidRepository,
     KernelsError,
@@ -25,15 +24,8 @@ from kernels.models.snapshot import METADATA_FILE, Snapshot
 from kernels.resolver.choice import Resolution, rank
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.decision import NotInMirror, RejectionKind
-from kernels.resolver.finder import OfSnapshot, find_snapshot
-from kernels.resolver.read_metadata import (
-    MAX_READ_BYTES,
-    check_signed_version,
-    metadata_bytes,
-    metadata_in_order,
-    read_metadata,
-)
-from kernels.resolver.redirects import FoundSnapshot
+from kernels.resolver.find import FoundSnapshot, find, why_passed
+from kernels.resolver.metadata_of import MAX_READ_BYTES, metadata_bytes, metadata_in_order, metadata_of
 from kernels.resolver.target import Target
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
@@ -48,9 +40,9 @@ __all__ = [
     "choose_build",
     "choose_from_sources",
     "how_to_mirror",
-    "misfit",
     "no_build_error",
     "other_version",
+    "usable_build",
 ]
 
 _logger = logger(__name__)
@@ -73,7 +65,7 @@ _BY_NAME = frozenset(RejectionKind) - {
 _LOCAL_HINT = "The folder of a local build must keep its variant's name, such as torch-cpu."
 
 
-class BuildChoice(OfSnapshot, msgspec.Struct, frozen=True):
+class BuildChoice(msgspec.Struct, frozen=True):
     """Which builds of a snapshot suit, and why the others do not.
 
     Attributes:
@@ -89,6 +81,26 @@ class BuildChoice(OfSnapshot, msgspec.Struct, frozen=True):
     named: str | None = None
 
     @property
+    def requirement(self) -> Requirement:
+        """The requirement, after redirects."""
+        return self.found.requirement
+
+    @property
+    def source(self) -> Source:
+        """Where the snapshot comes from."""
+        return self.found.source
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The repository at the commit chosen."""
+        return self.found.snapshot
+
+    @property
+    def lock(self) -> str | None:
+        """The lock that chose the commit, as a message calls it; None where no lock did."""
+        return self.found.lock
+
+    @property
     def best(self) -> str | None:
         """The name of the build to use."""
         return self.named if self.resolution.best is None else self.resolution.best.name
@@ -102,8 +114,8 @@ class BuildChoice(OfSnapshot, msgspec.Struct, frozen=True):
         device = "" if resolution.device is None else f", device {resolution.device.index}"
         result = "" if self.best is not None else "\nNo build fits." if resolution.decisions else "\nIt has no builds."
         taken = f"{self.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}"
-        passed = [f"\n{one_line(each.reason(self.found.asked))}." for each in self.found.passed]
-        where = f"\nFrom {self.source.name}." if passed or self.found.more else ""
+        passed = [f"\n{one_line(why_passed(self.found.asked, *each))}." for each in self.found.passed]
+        where = f"\nFrom {self.source.name}." if passed or not self.found.final else ""
         return f"{taken}{where}{''.join(passed)}{result}"
 
     def _repr_html_(self) -> str:
@@ -120,39 +132,33 @@ class BuildChoice(OfSnapshot, msgspec.Struct, frozen=True):
 
 
 def choose_build(
-    context: ResolveContext,
-    found: FoundSnapshot,
-    *,
-    every: bool = False,
-    fetchable: bool = True,
-    most: int = MAX_READ,
+    context: ResolveContext, found: FoundSnapshot, *, every: bool = False, most: int = MAX_READ
 ) -> BuildChoice:
     """Choose among the builds of a snapshot; only metadata is downloaded, unless the call expects to fetch a build.
+
+    What may not be downloaded is a candidate only where it is complete on disk.
 
     Args:
         context: What the call resolves with.
         found: The snapshot.
         every: Judge every build, not only those needed to find the best.
-        fetchable: Whether builds may be downloaded; if not, only those that are complete on disk are candidates.
         most: Builds whose metadata is read at most.
 
     Raises:
         UntrustedSignature, InvalidMetadata, InvalidRepository: No build suits, and one was rejected for that. Not where
             every build is judged.
     """
-    choice = _choose_listed(context, found, every=every, fetchable=fetchable, most=most)
-    if choice.best is None and fetchable:
+    choice = _choose_listed(context, found, every=every, most=most)
+    if choice.best is None and found.admission is Admission.GRANTED:
         again = found.source.listed_again(found.snapshot)  # a mirror may have got builds since
         if again is not None:
-            found = replace(found, snapshot=again)
-            choice = _choose_listed(context, found, every=every, fetchable=fetchable, most=most)
+            choice = _choose_listed(context, replace(found, snapshot=again), every=every, most=most)
     return choice
 
 
-def _choose_listed(
-    context: ResolveContext, found: FoundSnapshot, *, every: bool, fetchable: bool, most: int
-) -> BuildChoice:
+def _choose_listed(context: ResolveContext, found: FoundSnapshot, *, every: bool, most: int) -> BuildChoice:
     source, snapshot = found.source, found.snapshot
+    fetchable = found.admission is Admission.GRANTED
     known: dict[str, Metadata | KernelsError] = {}
     if source.offline or not fetchable:
         known = {
@@ -162,7 +168,6 @@ def _choose_listed(
         }
     absent = [name for name in snapshot.absent if name not in snapshot.builds]
     known |= {name: NotInMirror(f"not in {source.name}") for name in absent}
-    rule = found.signing_rule(context)
     ranking = rank(
         [*snapshot.builds, *absent],
         context.target,
@@ -173,19 +178,16 @@ def _choose_listed(
 
     def read(name: str) -> Metadata | KernelsError:
         try:
-            metadata = read_metadata(source, snapshot, name, rule)
-            if rule is not None:
-                check_signed_version(found.version, metadata)
+            return metadata_of(context, found, name)
         except (InvalidMetadata, UntrustedSignature) as error:
             return error
-        return metadata
 
     likely = context.likely if fetchable and not every else None
     unread = [name for name in ranking.fitting if name not in known]
     with metadata_in_order(read, list(_readable(snapshot, unread, most)), alone=0 if every else 1) as facts:
         for name in unread:
             if likely is not None:
-                likely.expect(found, name, signed=rule is not None)
+                likely.expect(found, name, signed=found.signing_rule(context) is not None)
             known[name] = next(facts, None) or _too_many(most)
             if not every and ranking.rejection(name, known[name]) is None:
                 break
@@ -223,7 +225,7 @@ def _as_named(context: ResolveContext, choice: BuildChoice, name: str) -> BuildC
     resolution = choice.resolution
     if any(each.kind not in _BY_NAME for each in resolution.rejected):
         return choice
-    metadata = read_metadata(choice.source, choice.snapshot, name)
+    metadata = metadata_of(context, choice.found, name)
     if context.check_arch and metadata.backend.type == resolution.backend:
         archs = metadata.backend.archs
         if backends.get(resolution.backend).arch_reason(archs, resolution.device) is not None:
@@ -234,58 +236,58 @@ def _as_named(context: ResolveContext, choice: BuildChoice, name: str) -> BuildC
     return replace(choice, metadata={name: metadata}, named=name)
 
 
-def choose_from_sources(context: ResolveContext, requirement: Requirement, source: Source | None = None) -> BuildChoice:
-    """Judge every build of a kernel, in the source that `get_kernel` would use; its publisher need not be trusted.
+def usable_build(context: ResolveContext, found: FoundSnapshot) -> BuildChoice:
+    """The choice among the builds of a snapshot, of which one can be used.
+
+    Args:
+        context: What the call resolves with.
+        found: The snapshot.
+
+    Raises:
+        NoSuitableBuild, NotInCache: None can; the error is short where another source is asked then.
+        PublisherUnknown: Nobody could be asked about the publisher.
+        KernelsError: As for `choose_build`.
+    """
+    choice = choose_build(context, found)
+    if choice.best is None:
+        raise no_build_error(context, choice)
+    if found.admission is Admission.REFUSED:
+        raise unverified(found.snapshot.repo_id, found.source.publishers)
+    return choice
+
+
+def choose_from_sources(
+    context: ResolveContext, requirement: Requirement, source: Source | None = None, *, every: bool = True
+) -> BuildChoice:
+    """Judge the builds of a kernel, in the source that `get_kernel` would use; its publisher need not be trusted.
 
     Args:
         context: What the call resolves with.
         requirement: The requirement.
         source: Its source; the default are those that the context's sources name.
+        every: Judge every build, not only those needed to find the best.
     """
 
-    def misfits(found: FoundSnapshot, admission: Admission) -> KernelsError | None:
-        try:
-            return misfit(context, found, admission)
-        except (InvalidMetadata, InvalidRepository, UntrustedSignature):
-            return None  # with it, `get_kernel` asks no other source
+    def judged(found: FoundSnapshot) -> BuildChoice:
+        choice = choose_build(context, found, every=every)
+        refused = any(map(choice.resolution.rejects_for, (RejectionKind.SIGNATURE, RejectionKind.METADATA)))
+        if choice.best is None and not found.final and not refused:  # refused, `get_kernel` asks no other source
+            raise no_build_error(context, choice)
+        return choice
 
-    return choose_build(context, find_snapshot(context, requirement, source, misfit=misfits), every=True)
-
-
-def misfit(context: ResolveContext, found: FoundSnapshot, admission: Admission) -> KernelsError | None:
-    """Why no build of a snapshot can be used here, so that another source is asked; None if one can.
-
-    Args:
-        context: What the call resolves with.
-        found: The snapshot.
-        admission: What may be done with it.
-
-    Raises:
-        KernelsError: As for `choose_build`. No other source is asked then.
-    """
-    try:
-        choice = choose_build(context, found, fetchable=admission is Admission.GRANTED)
-    except HubUnavailable as error:
-        return error
-    if choice.best is None:
-        return no_build_error(context, choice, admission, advice=False)
-    return unverified(found.snapshot.repo_id, found.source.publishers) if admission is Admission.REFUSED else None
+    return find(context, requirement, judged, source, admit=False)
 
 
-def no_build_error(
-    context: ResolveContext, choice: BuildChoice, admission: Admission, *, advice: bool = True
-) -> KernelsError:
+def no_build_error(context: ResolveContext, choice: BuildChoice) -> KernelsError:
     """The error for a snapshot of which no build can be used.
 
     Args:
         context: What the call resolves with.
         choice: The choice, without a best build.
-        admission: What may be done with the snapshot.
-        advice: Whether to look for another version that has a suitable build.
     """
     found, source, snapshot = choice.found, choice.source, choice.snapshot
     if choice.resolution.rejects_for(RejectionKind.NOT_LOCAL):
-        if admission is not Admission.GRANTED and not source.offline:
+        if found.admission is not Admission.GRANTED and not source.offline:
             return unverified(snapshot.repo_id, source.publishers)
         here = [name for name in snapshot.builds if source.has(snapshot, name)]
         not_here = NotInCache(
@@ -300,7 +302,7 @@ def no_build_error(
     if not snapshot.builds and not source.user_owned:
         error = of_hub(error, "RemoteEntryNotFoundError")
     hint = _LOCAL_HINT if source.user_owned else how_to_mirror(choice, context.target)
-    if hint is None and advice:
+    if hint is None and found.final:
         hint = other_version(context, found)
     return error.reworded(f"{error}\n{hint}") if hint else error
 

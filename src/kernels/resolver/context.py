@@ -10,15 +10,14 @@ import msgspec
 from kernels.resolver.locks import ActiveLock
 
 if TYPE_CHECKING:
-    from kernels.models.requirement import Requirement
+    from kernels.errors import HubUnavailable
     from kernels.resolver.likely_builds import LikelyBuilds
-    from kernels.resolver.ordered_sources import PassedOver
     from kernels.resolver.target import Target
     from kernels.sources.call_sources import Sources
     from kernels.trust.policy import Policy
     from kernels.trust.publishers import TrustPolicy
 else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
-    Requirement = LikelyBuilds = PassedOver = Target = Sources = TrustPolicy = Policy = Any
+    HubUnavailable = LikelyBuilds = Target = Sources = TrustPolicy = Policy = Any
 
 __all__ = ["ResolveContext"]
 
@@ -37,8 +36,8 @@ class ResolveContext(msgspec.Struct, frozen=True, kw_only=True):
         check_arch: Whether builds must cover the device's architecture.
         device: The device's index or Torch name, or None for the current one.
         prerequisites: Whether the client's version and the Python packages that a build needs are checked.
-        undelivered: By requirement, the first sources, of which one listed a build that could not be downloaded: they
-            are not asked again.
+        undelivered: What a source lists and could not give, by the source's name and the repository: there the next
+            source is asked.
         likely: The builds that are requested before it is known that they are used; None where nothing is fetched, or
             only later.
     """
@@ -52,5 +51,5 @@ class ResolveContext(msgspec.Struct, frozen=True, kw_only=True):
     check_arch: bool = True
     device: int | str | None = None
     prerequisites: bool = True
-    undelivered: Mapping[Requirement, tuple[PassedOver, ...]] = {}
+    undelivered: Mapping[tuple[str, str], HubUnavailable] = {}
     likely: LikelyBuilds | None = None

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE
-from kernels.resolver.read_metadata import metadata_bytes
+from kernels.resolver.metadata_of import metadata_bytes
 
 if TYPE_CHECKING:
-    from kernels.resolver.redirects import FoundSnapshot, SnapshotKey
+    from kernels.resolver.find import FoundSnapshot, SnapshotKey
     from kernels.sources.speculative_fetch import SpeculativeFetch
 
 __all__ = ["LikelyBuilds"]

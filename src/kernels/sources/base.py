@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,13 +102,10 @@ class Source(ABC):
         """The snapshot as it is listed now, if a stored listing may lack builds; None if nothing was asked."""
         return None
 
-    def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
-        """During the block, call a function once a question about a publisher is a request of its own.
-
-        It is never called where the answer comes with the repository.
-        """
-        call()
-        return nullcontext()
+    @property
+    def asks_publishers(self) -> bool:
+        """Whether a question about a publisher is known to be a request of its own; a mirror's index has the answer."""
+        return False
 
     # Builds on disk
 

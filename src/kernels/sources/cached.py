@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -175,9 +175,10 @@ class CachedSource(Source):
             self._store(repo_id).keep_index(self._key, commit, found.files)
             return found
 
-    def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
-        """During the block, call a function once it is known that a Hub is asked, or at once."""
-        return self._remote.when_publishers_are_separate(call)
+    @property
+    def asks_publishers(self) -> bool:
+        """Whether it is known that a Hub is asked."""
+        return self._remote.asks_publishers
 
     def _indexed(self, repo_id: str, commit: str) -> Snapshot | None:
         files = self._store(repo_id).index(self._key, commit)

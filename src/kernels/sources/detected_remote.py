@@ -7,7 +7,7 @@ answer tells which of them it is, and neither needs a request more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -155,9 +155,10 @@ class DetectedRemote(Remote):
         """Whether a stored listing of a commit may lack builds that are there now."""
         return self.likely(snapshot.repo_id).may_grow(snapshot)
 
-    def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
-        """During the block, call a function once a Hub has answered; never if a mirror does."""
-        return self._memory.when_hub(call)
+    @property
+    def asks_publishers(self) -> bool:
+        """Whether a Hub has answered."""
+        return self._memory.kind == "hub"
 
     # Which of the two it is
 
@@ -228,7 +229,7 @@ class DetectedRemote(Remote):
                 f"{self.endpoint} answers as a Hub, and KERNELS_MIRROR_KEYS requires a signed mirror there. If it is a "
                 "Hub, name it in HF_ENDPOINT, and `hub` in KERNELS_HUB. Nothing was downloaded."
             )
-        self._memory.settle("hub")
+        self._memory.kind = "hub"
 
     def _unknown(self, repo_id: str, error: RepositoryNotFound, commit: str | None) -> KernelsError:
         """The error for a repository, or a commit, that a URL does not have, of which nobody knows what it is."""
@@ -261,7 +262,7 @@ class DetectedRemote(Remote):
             return False
         there = found is not None and is_mirror_document(found.content)
         if there:
-            self._memory.settle("mirror")
+            self._memory.kind = "mirror"
         return there
 
 

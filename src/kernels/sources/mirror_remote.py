@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -205,7 +204,7 @@ class MirrorRemote(Remote):
 
     def _answered(self) -> None:
         self._memory.answered = True
-        self._memory.settle("mirror")
+        self._memory.kind = "mirror"
 
     def _document(self, path: str, patience: Patience, etag: str = "") -> StoredDocument | None:
         store = self._stores.brief if patience is BRIEF else self._stores.patient
@@ -334,9 +333,10 @@ class MirrorRemote(Remote):
             "before: a commit never changes. Nothing was kept."
         )
 
-    def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
+    @property
+    def asks_publishers(self) -> bool:
         """Never: the index has the verdict."""
-        return nullcontext()
+        return False
 
     # Errors
 

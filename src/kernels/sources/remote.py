@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from kernels.errors import RequestError
@@ -128,10 +128,7 @@ class Remote(Protocol):
         """Whether a stored listing of a commit may lack builds that are there now."""
         return False
 
-    def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
-        """During the block, call a function once a question about a publisher is a request of its own.
-
-        A mirror's index has the answer: there it is never called.
-        """
-        call()
-        return nullcontext()
+    @property
+    def asks_publishers(self) -> bool:
+        """Whether a question about a publisher is a request of its own; a mirror's index has the answer."""
+        return True

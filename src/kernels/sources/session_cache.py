@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,6 +23,7 @@ class HubMemory:
     """The heads and snapshots of one Hub or mirror, which of the two it is, and whether it failed to answer recently.
 
     Attributes:
+        kind: Whether a Hub or a mirror has answered; None before the first answer.
         indexes: The index of each repository of a mirror, as it was read.
         commits: The document of each commit of a mirror, by repository and commit.
         published: Whether a branch or tag leads to a commit, by repository and commit.
@@ -34,8 +33,7 @@ class HubMemory:
         self.indexes: dict[str, RepositoryIndex] = {}
         self.commits: dict[tuple[str, str], RepositoryIndex] = {}
         self.published: dict[tuple[str, str], bool] = {}
-        self._kind: Literal["hub", "mirror"] | None = None
-        self._waiting: list[Callable[[], None]] = []
+        self.kind: Literal["hub", "mirror"] | None = None
         self.heads: dict[str, Heads] = {}
         self.snapshots: dict[tuple[str, str], Snapshot] = {}
         self.warned = False
@@ -50,33 +48,6 @@ class HubMemory:
         """The lock of one request, so that it is sent once."""
         with self._guard:
             return self._locks.setdefault(name, threading.RLock())
-
-    @property
-    def kind(self) -> Literal["hub", "mirror"] | None:
-        """Whether a Hub or a mirror has answered; None before the first answer."""
-        return self._kind
-
-    def settle(self, kind: Literal["hub", "mirror"]) -> None:
-        """Record what has answered."""
-        with self._guard:
-            self._kind = kind
-            calls = list(self._waiting)
-        if kind == "hub":
-            for call in calls:
-                call()
-
-    @contextmanager
-    def when_hub(self, call: Callable[[], None]) -> Iterator[None]:
-        """During the block, call a function once a Hub has answered: at once if one has, and never if a mirror has."""
-        with self._guard:
-            self._waiting.append(call)
-        try:
-            if self._kind == "hub":
-                call()
-            yield
-        finally:
-            with self._guard, suppress(ValueError):
-                self._waiting.remove(call)
 
     def rest(self, failure: Exception) -> None:
         """Record that the Hub did not answer, and why."""

@@ -20,7 +20,7 @@ from kernels.operations.info import is_path
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.locks import active_lock
-from kernels.resolver.planner import Planned, plan_tree
+from kernels.resolver.plan import Planned, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources.folder import PathSource
 from kernels.support.files import read_bounded
@@ -188,7 +188,7 @@ def _scripts(planned: Planned) -> list[RepoFile]:
     snapshot = planned.snapshot
     files = [file for file in snapshot.files if file.path.startswith(f"{FOLDER}/") and not is_bytecode(file.path)]
     if not any(Path(file.path).match(f"{FOLDER}/{PATTERN}") for file in files):
-        raise _no_benchmarks(str(planned.requirement), [file.path.removeprefix(f"{FOLDER}/") for file in files])
+        raise _no_benchmarks(str(planned.found.requirement), [file.path.removeprefix(f"{FOLDER}/") for file in files])
     size = sum(file.size for file in files)
     if len(files) > MAX_FILES or size > MAX_BYTES:
         raise InvalidRepository(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from kernels.authoring.check.audit import VariantAudit, audit_variant
@@ -12,12 +11,12 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.build_choice import choose_from_sources, misfit
+from kernels.resolver.build_choice import choose_from_sources
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import Resolved, resolve_snapshot
+from kernels.resolver.find import FoundSnapshot, find
 from kernels.resolver.locks import active_lock
-from kernels.resolver.planner import plan_tree
-from kernels.resolver.read_metadata import check_signed_version, read_metadata
+from kernels.resolver.metadata_of import metadata_of
+from kernels.resolver.plan import plan_tree
 from kernels.resolver.target import Target
 from kernels.trust.policy import active_policy
 from kernels.trust.publishers import Admission, TrustPolicy, unverified
@@ -64,16 +63,16 @@ def audit_repository(
     )
     requirement = Requirement(repo_id, version=version, revision=revision)
     if dynamic:
-        resolved = resolve_snapshot(context, requirement, misfit=partial(misfit, context))
-        found = resolved.found
         variant: str | None = None
         try:
-            variant = plan_tree(context, requirement).root.variant  # refuses what must not run here
+            planned = plan_tree(context, requirement).root  # refuses what must not run here
+            found, variant = planned.found, planned.variant
         except NoSuitableBuild:
             if not all_variants:
                 raise
+            found = find(context, requirement, lambda found: found)
         names = _names(found.snapshot, None if all_variants else variant)
-        folders = [_folder_to_load(context, resolved, name) for name in names]
+        folders = [_folder_to_load(context, found, name) for name in names]
         root = found.source.link_boundary(found.snapshot)
         return [audit_variant(folder, root=root) for folder in folders]
     choice = choose_from_sources(context, requirement)
@@ -95,20 +94,17 @@ def _names(snapshot: Snapshot, variant: str | None) -> list[str]:
     return names
 
 
-def _folder_to_load(context: ResolveContext, resolved: Resolved, variant: str) -> Path:
+def _folder_to_load(context: ResolveContext, found: FoundSnapshot, variant: str) -> Path:
     """A build on disk, after the checks that must pass before its code may run: who signed it, and what a lock pins."""
-    found = resolved.found
     source, snapshot = found.source, found.snapshot
     allowed = (Admission.GRANTED, Admission.ON_DISK) if source.on_disk(snapshot, variant) else (Admission.GRANTED,)
-    if resolved.admission not in allowed:
+    if found.admission not in allowed:
         raise unverified(snapshot.repo_id, source.publishers)
     rule = found.signing_rule(context)
     digest: Digest | None = None
     if rule is not None:
         try:
-            metadata = read_metadata(source, snapshot, variant, rule)
-            check_signed_version(found.version, metadata)
-            digest = metadata.digest
+            digest = metadata_of(context, found, variant).digest
         except (InvalidMetadata, UntrustedSignature) as error:
             raise UntrustedSignature(
                 f"{snapshot.repo_id}, build {variant}: {error}. It may not be loaded; check it with --static."

@@ -10,12 +10,11 @@ from kernels import backends
 from kernels.errors import KernelsError, RequestError, UntrustedPublisher
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
+from kernels.operations.call import KernelRequest, context_for
 from kernels.operations.info import explain_folder
-from kernels.operations.kernel_request import KernelRequest
-from kernels.operations.load import context_for
 from kernels.resolver.build_choice import BuildChoice
 from kernels.resolver.decision import VariantRejected
-from kernels.resolver.planner import plan_tree
+from kernels.resolver.plan import plan_tree
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.sources.folder import PathSource
 

@@ -31,7 +31,7 @@ from kernels.operations.download_progress import ArrivalCounter
 from kernels.operations.load import fetch_build
 from kernels.operations.mirroring.request import MirrorProgress
 from kernels.resolver.content_hash import listed_hash
-from kernels.resolver.planner import Planned
+from kernels.resolver.plan import Planned
 from kernels.sources.base import Source
 from kernels.sources.cached import CachedSource
 from kernels.sources.progress import watched
@@ -193,7 +193,7 @@ def check_pinned(planned: Planned) -> None:
     found = listed_hash(planned.source, planned.snapshot, planned.variant, pinned.kind)
     if found != pinned:
         raise DigestMismatch(
-            f"{planned.snapshot.repo_id}: build {planned.variant} is not what {planned.lock} pins: expected "
+            f"{planned.snapshot.repo_id}: build {planned.variant} is not what {planned.found.lock} pins: expected "
             f"{pinned.value}, got {found.value}."
         )
 

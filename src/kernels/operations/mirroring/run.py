@@ -18,9 +18,9 @@ from kernels.mirror.stores.base import WriteStore
 from kernels.mirror.stores.opening import open_store
 from kernels.mirror.zstd_frame import compressor
 from kernels.models.mirror import MirrorBuild
+from kernels.operations.call import check_user_agent, distinct_targets
 from kernels.operations.download_plan import PROBLEMS, DownloadFailure, KernelPlan, WantedBuild
-from kernels.operations.kernel_request import check_user_agent
-from kernels.operations.load import AT_ONCE, distinct_targets
+from kernels.operations.load import AT_ONCE
 from kernels.operations.mirroring.builds import BuildTaker
 from kernels.operations.mirroring.choices import RequestedChoices
 from kernels.operations.mirroring.outcome import MirrorOutcome

@@ -38,7 +38,7 @@ from kernels.operations.mirroring.contents import (
     read_contents,
     read_own_index,
 )
-from kernels.resolver.read_metadata import check_signed_version
+from kernels.resolver.metadata_of import check_signed_version
 from kernels.sources.progress import downloading, report
 from kernels.support.tasks import side_by_side
 from kernels.trust.content import hash_of_files

@@ -29,8 +29,8 @@ from kernels.operations.download_plan import (
 from kernels.operations.mirroring.request import LeftOut, MirrorRequest, parse_date
 from kernels.resolver.commit import fresh_heads
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.read_metadata import read_metadata
-from kernels.resolver.redirects import check_move
+from kernels.resolver.find import check_move
+from kernels.resolver.metadata_of import read_metadata
 from kernels.resolver.target import Target
 from kernels.sources.base import Moved, Source
 from kernels.support.formatting import format_text
@@ -341,8 +341,8 @@ def gather(plans: Iterable[KernelPlan]) -> dict[str, WantedRepository]:
         return wanted.setdefault(repo_id, WantedRepository(repo_id, source))
 
     for plan in plans:
-        for route in plan.tree.routes:
-            for step in route.steps:
+        for found in plan.tree.found:
+            for step in found.steps:
                 names = [*(each.repo_id for each in step.former), step.snapshot.repo_id]
                 for old, new in pairwise(names):
                     if old.lower() != new.lower():  # a Hub ignores case, and a mirror has one spelling

@@ -21,16 +21,10 @@ def test_requests_are_compared_by_their_arguments() -> None:
     assert len({ONE, same, ONE.with_changes(version=2)}) == 2
 
 
-def test_a_request_is_no_tuple() -> None:
-    assert not isinstance(ONE, tuple)
-    with pytest.raises(TypeError):
-        iter(ONE)  # type: ignore[call-overload]
-
-
 def test_a_request_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError, match="version"):
+    with pytest.raises(AttributeError):
         ONE.version = 2
-    with pytest.raises(AttributeError, match="version"):
+    with pytest.raises(AttributeError):
         del ONE.version
     with pytest.raises(AttributeError):
         ONE.other = 2  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from kernels.errors import (
 from kernels.models.lockfile import ContentHash, Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import find_snapshot, resolve_snapshot
+from kernels.resolver.find import FoundSnapshot, find
 from kernels.resolver.locks import NO_LOCK, ActiveLock
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
@@ -47,6 +47,10 @@ def context(
         signing=signing,
         lock=lock,
     )
+
+
+def found(within: ResolveContext, asked: Requirement, *, admit: bool = True) -> FoundSnapshot:
+    return find(within, asked, lambda each: each, admit=admit)
 
 
 def lock(*pins: tuple[str, str], required: str | None = None, content: bool = False) -> ActiveLock:
@@ -94,13 +98,13 @@ def test_a_requirement_leads_to_the_commit_of_its_lock_or_branch(
     )
     repo_id, _, version = asked.partition(" version ")
     requirement = Requirement(repo_id, version=int(version) if version else None)
-    resolved = resolve_snapshot(context(source, lock(*pins)), requirement)
+    last = found(context(source, lock(*pins)), requirement)
     expected = [tuple(step.split("@")) for step in steps.split()]
-    found = [(step.snapshot.repo_id, step.snapshot.commit) for step in resolved.steps]
-    assert found == [(repo_id, commit_of(repo_id, branch)) for repo_id, branch in expected]
-    assert resolved.admission is Admission.GRANTED
-    assert resolved.asked == requirement
-    assert [step.lock is not None for step in resolved.steps] == [step[0] in dict(pins) for step in expected]
+    way = [(step.snapshot.repo_id, step.snapshot.commit) for step in last.steps]
+    assert way == [(repo_id, commit_of(repo_id, branch)) for repo_id, branch in expected]
+    assert last.admission is Admission.GRANTED
+    assert requirement in (last.steps[0].asked, *last.steps[0].former)
+    assert [step.lock is not None for step in last.steps] == [step[0] in dict(pins) for step in expected]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,7 @@ def test_a_requirement_that_leads_nowhere_is_an_error(
     )
     repo_id, _, version = asked.partition(" version ")
     with pytest.raises(error, match=message if "*" in message else re.escape(message)):
-        resolve_snapshot(context(source, locked), Requirement(repo_id, version=int(version) if version else None))
+        found(context(source, locked), Requirement(repo_id, version=int(version) if version else None))
 
 
 @pytest.mark.parametrize(
@@ -163,16 +167,16 @@ def test_the_least_that_a_step_allows_is_what_is_allowed(
 ) -> None:
     source = MemorySource(repositories, unknown=["mist"], offline=offline)
     asked = Requirement(next(iter(repositories)), version=1)
-    assert resolve_snapshot(context(source), asked).admission is admission
+    assert found(context(source), asked).admission is admission
 
 
 def test_a_caller_may_allow_one_repository() -> None:
     source = MemorySource({"other/relu": kernel(), "other/gelu": kernel()})
     within = context(source, trust=TrustPolicy.of(["other/relu"]))
-    assert resolve_snapshot(within, Requirement("other/relu", version=1)).admission is Admission.GRANTED
+    assert found(within, Requirement("other/relu", version=1)).admission is Admission.GRANTED
     assert "trust other/relu" not in source.asked
     with pytest.raises(UntrustedPublisher):
-        resolve_snapshot(within, Requirement("other/gelu", version=1))
+        found(within, Requirement("other/gelu", version=1))
 
 
 @pytest.mark.parametrize(
@@ -183,16 +187,16 @@ def test_a_redirect_does_not_lead_out_of_a_required_signature(old: bool, new: bo
     policy = Policy({"acme/old": Rule(required=old), "acme/relu": Rule(required=new)})
     within, asked = context(source, signing=policy), Requirement("acme/old", version=1)
     if not refused:
-        assert (resolve_snapshot(within, asked).found.signing_rule(within) is not None) == new
+        assert found(within, asked).signing_rule(within) == (Rule(required=True) if new else None)
         return
     with pytest.raises(UntrustedSignature, match="acme/old must be signed"):
-        resolve_snapshot(within, asked)
+        found(within, asked)
 
 
 def test_what_the_lock_refuses_is_refused_before_any_request() -> None:
     source = MemorySource({"acme/relu": kernel()})
     with pytest.raises(NotLocked):
-        resolve_snapshot(context(source, lock(required="it has to be")), RELU)
+        found(context(source, lock(required="it has to be")), RELU)
     assert source.asked == []
 
 
@@ -200,7 +204,7 @@ def test_each_move_and_what_the_lock_does_not_list_is_said() -> None:
     source = MemorySource({"acme/old": moved_to("acme/relu"), "acme/relu": kernel()})
     within = context(source, lock(("acme/old", "v1")))
     with warned() as caught:
-        resolve_snapshot(within, Requirement("acme/old", version=1))
+        found(within, Requirement("acme/old", version=1))
     assert [each.partition(";")[0].partition(", and")[0] for each in caught] == [
         "acme/old has moved to acme/relu",
         "acme/old version 1 is locked",
@@ -212,9 +216,9 @@ def test_a_renamed_repository_keeps_its_pin() -> None:
     pins = Lock((Pin(Requirement("acme/old", version=1), commit_of("acme/relu", "v2")),))
 
     with warned("acme/old has moved to acme/relu"):
-        found = find_snapshot(context(source, ActiveLock(pins)), Requirement("acme/old", version=1))
-    assert (found.snapshot.commit, found.listed_as) == (commit_of("acme/relu", "v2"), "acme/old")
-    assert found.former == (Requirement("acme/old", version=1),)
+        new = found(context(source, ActiveLock(pins)), Requirement("acme/old", version=1), admit=False)
+    assert (new.snapshot.commit, new.listed_as) == (commit_of("acme/relu", "v2"), "acme/old")
+    assert new.former == (Requirement("acme/old", version=1),)
 
 
 def test_a_folder_takes_the_place_of_a_repository_unless_all_must_be_locked(tmp_path: Path) -> None:
@@ -223,8 +227,7 @@ def test_a_folder_takes_the_place_of_a_repository_unless_all_must_be_locked(tmp_
     (build / "metadata.json").write_bytes(kernel()["build/torch-cpu/metadata.json"])
     source = MemorySource({"acme/relu": kernel()})
     overrides = {"acme/relu": tmp_path}
-    found = resolve_snapshot(context(source, overrides=overrides), RELU).found
-    assert found.source.user_owned
+    assert found(context(source, overrides=overrides), RELU).source.user_owned
     assert source.asked == []
     with pytest.raises(NotLocked, match="`LOCAL_KERNELS` puts"):
-        resolve_snapshot(context(source, lock(required="it has to be"), overrides=overrides), RELU)
+        found(context(source, lock(required="it has to be"), overrides=overrides), RELU)

@@ -8,7 +8,7 @@ import pytest
 
 from kernels.errors import IncompatibleClient
 from kernels.models.metadata import Metadata
-from kernels.resolver import requirements_check
+from kernels.resolver import requirements
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from kernels.resolver import requirements_check
 def test_a_client_is_new_enough_or_names_the_version_that_is(
     installed: str, needed: str, suits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requirements_check, "__version__", installed)
+    monkeypatch.setattr(requirements, "__version__", installed)
     metadata = Metadata.from_bytes(
         json.dumps(
             {
@@ -39,7 +39,7 @@ def test_a_client_is_new_enough_or_names_the_version_that_is(
         ).encode()
     )
     if suits:
-        requirements_check.check_prerequisites("acme/relu", "torch-cpu", metadata)
+        requirements.check_prerequisites("acme/relu", "torch-cpu", metadata)
     else:
         with pytest.raises(IncompatibleClient, match=f"needs kernels>={needed}; {installed} is installed"):
-            requirements_check.check_prerequisites("acme/relu", "torch-cpu", metadata)
+            requirements.check_prerequisites("acme/relu", "torch-cpu", metadata)

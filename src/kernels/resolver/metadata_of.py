@@ -15,15 +15,18 @@ from kernels.sources.hub_errors import of_hub
 from kernels.support.tasks import results_ahead, side_by_side
 
 if TYPE_CHECKING:
+    from kernels.resolver.context import ResolveContext
+    from kernels.resolver.find import FoundSnapshot
     from kernels.trust.policy import Rule
 
 __all__ = [
     "MAX_READ_BYTES",
     "MetadataNotInCache",
     "check_signed_version",
+    "every_metadata_of",
     "metadata_bytes",
     "metadata_in_order",
-    "read_all_metadata",
+    "metadata_of",
     "read_metadata",
 ]
 
@@ -32,7 +35,7 @@ _T = TypeVar("_T")
 #: Bytes of metadata that are read of one snapshot; published builds have a few kilobytes each.
 MAX_READ_BYTES = 64 * 2**20
 
-#: The most builds for which `read_all_metadata` reads metadata; published snapshots have at most some 60.
+#: The most builds for which `every_metadata_of` reads metadata; published snapshots have at most some 60.
 MAX_BUILDS = 1024
 
 #: Builds that are read at the same time.
@@ -51,6 +54,24 @@ class MetadataNotInCache(InvalidMetadata):
         self.error = error
 
 
+def metadata_of(context: ResolveContext, found: FoundSnapshot, variant: str) -> Metadata:
+    """The metadata of a build; where it must be signed, it is of the version that was asked for.
+
+    Args:
+        context: Who must have signed which builds.
+        found: The snapshot.
+        variant: The build.
+
+    Raises:
+        InvalidMetadata, MissingMetadata, UntrustedSignature: As for `read_metadata`.
+    """
+    rule = found.signing_rule(context)
+    metadata = read_metadata(found.source, found.snapshot, variant, rule)
+    if rule is not None:
+        check_signed_version(found.version, metadata)
+    return metadata
+
+
 def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule | None = None) -> Metadata:
     """The metadata of a build.
 
@@ -58,7 +79,7 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
         source: Where the snapshot comes from.
         snapshot: The snapshot.
         variant: The build.
-        rule: The policy's rule where a signature is required: it is checked before the metadata is parsed.
+        rule: Who must have signed the build, which is checked before the metadata is parsed; None for nobody.
 
     Raises:
         InvalidMetadata: It is too large, or not in the format.
@@ -142,33 +163,29 @@ def _raise(error: Exception) -> NoReturn:
     raise error
 
 
-def read_all_metadata(
-    asked: object, source: Source, snapshot: Snapshot, rule: Rule | None = None
-) -> dict[str, Metadata | InvalidMetadata]:
+def every_metadata_of(context: ResolveContext, found: FoundSnapshot) -> dict[str, Metadata | InvalidMetadata]:
     """The metadata of every build of a snapshot, by name, or why it is not valid.
 
     Args:
-        asked: The snapshot's name in messages.
-        source: Where the snapshot comes from.
-        snapshot: The snapshot.
-        rule: As for `read_metadata`.
+        context: Who must have signed which builds.
+        found: The snapshot.
 
     Raises:
         InvalidRepository: It has too many builds, or too much metadata.
-        UntrustedSignature: A signature is required, and a build has none that the rule accepts.
+        UntrustedSignature: A build must be signed, and is not, or is of another version.
     """
-    names = list(snapshot.builds)
+    names = list(found.snapshot.builds)
     if len(names) > MAX_BUILDS:
-        raise InvalidRepository(f"{asked} has {len(names)} builds; more than {MAX_BUILDS} are not read.")
-    size = sum(metadata_bytes(snapshot, name) for name in names)
+        raise InvalidRepository(f"{found.asked} has {len(names)} builds; more than {MAX_BUILDS} are not read.")
+    size = sum(metadata_bytes(found.snapshot, name) for name in names)
     if size > MAX_READ_BYTES:
         raise InvalidRepository(
-            f"{asked} has builds with {size} bytes of metadata; more than {MAX_READ_BYTES} are not read."
+            f"{found.asked} has builds with {size} bytes of metadata; more than {MAX_READ_BYTES} are not read."
         )
 
     def read(name: str) -> Metadata | InvalidMetadata:
         try:
-            return read_metadata(source, snapshot, name, rule)
+            return metadata_of(context, found, name)
         except InvalidMetadata as error:
             return error
 

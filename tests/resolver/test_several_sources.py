@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from memory_source import MemorySource, commit_of, kernel, moved_to
 
@@ -23,13 +24,12 @@ from kernels.errors import (
 )
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import Heads
+from kernels.models.snapshot import Heads, Snapshot
 from kernels.resolver.build_choice import choose_from_sources
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import resolve_snapshot
+from kernels.resolver.find import find, leads_on
 from kernels.resolver.locks import NO_LOCK, ActiveLock
-from kernels.resolver.ordered_sources import ask_in_order, leads_on
-from kernels.resolver.planner import plan_every_build, plan_tree
+from kernels.resolver.plan import plan_every_build, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
 from kernels.trust.publishers import TrustPolicy
@@ -81,7 +81,7 @@ def test_what_the_first_source_has_is_not_asked_of_another(caplog: pytest.LogCap
         (Named("mirror", {"acme/relu": {"v1": {}}}), "mirror has no suitable build of acme/relu version 1"),
         (
             Named("mirror", {}, error=HubUnavailable("mirror does not answer.\nMore.")),
-            "mirror could not be asked for acme/relu version 1 (mirror does not answer)",
+            "mirror did not give acme/relu version 1 (mirror does not answer)",
         ),
         (
             Named("mirror", {"acme/relu": kernel()}, unknown=["acme"]),
@@ -134,7 +134,7 @@ def test_a_pinned_commit_is_looked_for_in_each_source() -> None:
     mirror = Named("mirror", {"acme/relu": {"v2": kernel(version=2)}})
     hub = Named("hub", {"acme/relu": kernel()})
     found = plan_tree(context(mirror, hub, lock=lock), RELU).root
-    assert (found.source, found.lock) == (hub, "kernels.lock")
+    assert (found.source, found.found.lock) == (hub, "kernels.lock")
     with pytest.raises(PinnedCommitGone, match=r"(?s)kernels.lock pins acme/relu.*other: acme/relu has no commit"):
         plan_tree(context(Named("other", {"acme/relu": {"v3": kernel()}}), mirror, lock=lock), RELU)
 
@@ -169,14 +169,14 @@ def test_the_verdict_of_the_source_that_has_it_counts() -> None:
 def test_without_it_anywhere_the_last_error_is_raised_with_what_each_said() -> None:
     sources = Named("mirror", {"acme/relu": {"v2": kernel()}}), Named("one", {}), Named("hub", {})
     with pytest.raises(RepositoryNotFound) as missing:
-        resolve_snapshot(context(*sources), RELU)
+        find(context(*sources), RELU, lambda found: found)
     assert str(missing.value) == (
         "hub has no repository acme/relu.\nOther addresses in KERNELS_HUB were asked too:\n"
         "  mirror: acme/relu has no version 1; it has 2.\n  one: one has no repository acme/relu."
     )
     away = Named("hub", {}, error=HubUnavailable("hub is away."))
     with pytest.raises(HubUnavailable, match=r"hub is away\.\nOther .*\n  one: one has no"):
-        resolve_snapshot(context(sources[1], away), RELU)
+        find(context(sources[1], away), RELU, lambda found: found)
 
 
 @pytest.mark.parametrize("second", [Named("hub", {}), Named("hub", {}, error=HubUnavailable("hub is away."))])
@@ -187,7 +187,7 @@ def test_builds_that_do_not_suit_are_listed_although_another_source_has_none(sec
     choice = choose_from_sources(context(mirror, second), RELU)
     assert choice.source is mirror
     assert "\nFrom mirror.\n" in choice.title
-    with pytest.raises(NoSuitableBuild, match=r"(?s)torch29-cu128.*\n  mirror: .*torch29-cu128"):
+    with pytest.raises(NoSuitableBuild, match=r"(?s)torch29-cu128.*\n  hub: .*torch29-cu128"):
         plan_tree(context(mirror, Named("hub", {"acme/relu": OTHER})), RELU)
 
 
@@ -233,17 +233,14 @@ def test_a_rank_that_cannot_ask_the_source_of_the_others_takes_no_other_one(monk
         plan_tree(context(away, hub), RELU)
 
 
-def test_an_answer_that_is_no_answer_of_the_source_is_used_last() -> None:
-    one, other = Named("one", {}), Named("other", {})
-    answer, passed = ask_in_order([one, other], lambda each: each.name, question=None, preliminary="one".__eq__)
-    assert (answer, [each.source for each in passed]) == ("other", [one])
+def test_what_another_tool_downloaded_is_used_where_no_source_lists_it() -> None:
+    class Unlisted(Named):
+        def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
+            return msgspec.structs.replace(super().snapshot(requirement, commit), listed=False)
 
-    def ask(source: Any) -> str:
-        if source is other:
-            raise RepositoryNotFound("none")
-        return str(source.name)
-
-    assert ask_in_order([one, other], ask, question=None, preliminary="one".__eq__) == ("one", ())
+    one, other = Unlisted("one", {"acme/relu": kernel()}), Named("other", {"acme/relu": kernel()})
+    assert plan_tree(context(one, other), RELU).root.source is other
+    assert plan_tree(context(one, Named("other", {})), RELU).root.source is one
 
 
 def test_only_absence_leads_on() -> None:
