@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
-import logging
 import os
 import pickle
 import py_compile
-import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +18,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from held_locks import fork_while_held
-from logged import logged, warned
+from logged import warned
 
 from kernels.errors import DependencyOutsideLoad, KernelImportError, NoModule, RequestError
 from kernels.loader.load import (
@@ -419,24 +416,25 @@ def test_a_failed_import_leaves_no_trace_and_keeps_the_kernels_error(
 
 
 @pytest.mark.parametrize(
-    ("raised", "method", "says"),
+    ("raised", "method"),
     [
-        ("Bad()", "def __str__(self): raise ValueError", r"Bad, whose message raised ValueError"),
-        ("Bad()", "def __str__(self): raise SystemExit(3)", r"Bad, whose message raised SystemExit"),
-        ("Bad()", "def __str__(self): return 5", r"Bad, whose message raised TypeError"),
-        ("Bad('no')", "def add_note(self, note): raise SystemExit", r"Bad: no"),
-        ("Bad('no')", "__notes__ = 5", r"Bad: no"),
-        ("SystemExit(Bad())", "def __repr__(self): raise ValueError", "a Bad, whose repr raised"),
+        ("Bad()", "def __str__(self): raise ValueError"),
+        ("Bad()", "def __str__(self): raise SystemExit(3)"),
+        ("Bad()", "def __str__(self): return 5"),
+        ("Bad('no')", "def add_note(self, note): raise SystemExit"),
+        ("Bad('no')", "__notes__ = 5"),
+        ("SystemExit(Bad())", "def __repr__(self): raise ValueError"),
     ],
 )
-def test_an_error_that_cannot_say_what_it_is_is_logged(
-    tmp_path: Path, kernel_id: str, raised: str, method: str, says: str
+def test_an_error_that_cannot_say_what_it_is_is_raised_all_the_same(
+    tmp_path: Path, kernel_id: str, raised: str, method: str
 ) -> None:
     folder = write(tmp_path, init=f"class Bad(Exception):\n    {method}\nraise {raised}")
-    with logged(logging.INFO) as records, pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(Exception) as caught:  # noqa: PT011
         load_variant(folder, metadata(kernel_id))
     assert type(caught.value).__name__ == ("KernelImportError" if "Exit(" in raised else "Bad")
-    assert any(re.search(says, record.getMessage()) for record in records)
+    if "Exit(" in raised:
+        assert "a Bad, whose repr raised ValueError" in str(caught.value)
 
 
 def test_a_note_names_the_kernel_whatever_runs_it(tmp_path: Path, kernel_id: str) -> None:
@@ -445,7 +443,7 @@ def test_a_note_names_the_kernel_whatever_runs_it(tmp_path: Path, kernel_id: str
     with pytest.raises(RuntimeError, match="no card") as caught:
         load_variant(folder, metadata(kernel_id), repo_info=RepoInfo("org/name", "abc"))
     note = f"The kernel 'loader-test', variant {folder.name}, of org/name at abc cannot be imported"
-    assert caught.value.__notes__ == [f"{note} (__init__.py, line 2)."]
+    assert caught.value.__notes__ == [f"{note}."]
     assert kernel_id not in sys.modules
     shown = "".join(traceback.format_exception(caught.value))
     assert sys.version_info < (3, 11) or note in shown
@@ -453,25 +451,14 @@ def test_a_note_names_the_kernel_whatever_runs_it(tmp_path: Path, kernel_id: str
 
 @pytest.mark.skipif(sys.version_info >= (3, 11), reason="a traceback shows notes")
 def test_where_a_traceback_shows_no_notes_the_note_is_logged(tmp_path: Path, kernel_id: str) -> None:
-    with warned(r"cannot be imported \(__init__\.py, line 1\)"), pytest.raises(ZeroDivisionError):
+    with warned("cannot be imported"), pytest.raises(ZeroDivisionError):
         load_variant(write(tmp_path, init="1 / 0"), metadata(kernel_id))
 
 
-@pytest.mark.parametrize("name", ["torch", "triton"])
-def test_a_missing_package_that_kernels_use_is_named_with_its_command(
-    tmp_path: Path, kernel_id: str, name: str
-) -> None:
-    init = f"raise ModuleNotFoundError('No module named {name}', name='{name}')"
-    with pytest.raises(ModuleNotFoundError) as caught:
-        load_variant(write(tmp_path, init=init), metadata(kernel_id))
-    assert caught.value.__notes__[0].endswith(f" It needs {name}: pip install {name}")
-
-
-def test_a_failed_import_names_the_line_of_the_kernels_code(tmp_path: Path, kernel_id: str) -> None:
-    folder = write(tmp_path, init="from . import layers", layers="import json\n\njson.loads('{')\n")
-    with pytest.raises(json.JSONDecodeError) as caught:
+def test_an_exit_names_the_line_of_the_kernels_code(tmp_path: Path, kernel_id: str) -> None:
+    folder = write(tmp_path, init="from . import layers", layers="import sys\n\nsys.exit(3)\n")
+    with pytest.raises(KernelImportError, match=r"`sys\.exit\(3\)` \(layers\.py, line 3\)$"):
         load_variant(folder, metadata(kernel_id))
-    assert caught.value.__notes__[0].endswith(" (layers.py, line 3).")
 
 
 def test_an_interrupt_passes_through_and_leaves_no_trace(tmp_path: Path, kernel_id: str) -> None:

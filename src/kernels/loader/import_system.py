@@ -205,13 +205,9 @@ def all_or_nothing(package: KernelPackage) -> Iterator[None]:
         ours = isinstance(error, KernelImportError) and error.name == package.name
         if ours or isinstance(error, GeneratorExit):
             raise
-        place, reason = _place(package, error), _reason(error)
-        _log.info("Cannot import the %s: %s%s", package, reason, place)
         if not isinstance(error, (Exception, KeyboardInterrupt)):
-            raise KernelImportError(f"Cannot import the {package}: {reason}{place}", name=package.name) from error
-        missing = error.name if type(error) is ModuleNotFoundError else None
-        hint = f" It needs {missing}: pip install {missing}" if missing in _NEEDED else ""
-        _add_note(error, f"The {package} cannot be imported{place}.{hint}")
+            raise _failure(package, error) from error
+        _add_note(error, f"The {package} cannot be imported.")
         raise
     finally:
         with registry.mutex:
@@ -219,17 +215,20 @@ def all_or_nothing(package: KernelPackage) -> Iterator[None]:
         current.reset(token)
 
 
-#: Packages that kernels import without declaring them; each is installed under its module's name.
-_NEEDED = frozenset({"torch", "triton"})
-
 #: The most characters of a kernel's error: a compiler's has many lines.
 _MAX_MESSAGE = 10_000
 
 
-def _reason(error: BaseException) -> str:
+def _failure(package: KernelPackage, error: BaseException) -> KernelImportError:
+    """The error for one that no caller of a kernel expects, with the innermost line of the kernel's own code."""
+    reason = format_error(error, _MAX_MESSAGE)
     if isinstance(error, SystemExit):
-        return f"its code called `sys.exit({'' if error.code is None else format_value(error.code)})`"
-    return format_error(error, _MAX_MESSAGE)
+        reason = f"its code called `sys.exit({'' if error.code is None else format_value(error.code)})`"
+    places = [
+        (package.relative(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    place = next((f" ({file}, line {line})" for file, line in reversed(places) if file is not None), "")
+    return KernelImportError(f"Cannot import the {package}: {reason}{place}", name=package.name)
 
 
 def _add_note(error: BaseException, note: str) -> None:
@@ -241,28 +240,18 @@ def _add_note(error: BaseException, note: str) -> None:
         BaseException.add_note(error, clean(note))
 
 
-def _place(package: KernelPackage, error: BaseException) -> str:
-    """The innermost line of the kernel's own Python code."""
-    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    if isinstance(error, SyntaxError) and isinstance(error.filename, str):
-        lines.append((error.filename, error.lineno or 1))
-    own = [(inside, line) for name, line in lines if (inside := package.relative(name)) is not None]
-    return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
-
-
 def _modules_of(package: KernelPackage) -> set[str]:
     inside = package.name + "."
     return {name for name in list(sys.modules) if name == package.name or name.startswith(inside)}
 
 
-def _call(package: KernelPackage, stage: str, *args: object) -> None:
-    if stage not in package.stages:
+def _call(package: KernelPackage, name: str, *args: object) -> None:
+    stage = package.stages.get(name)
+    if stage is None:
         return
     try:
-        package.stages[stage](*args)
+        stage(*args)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
-        raise KernelImportError(
-            f"Cannot import the {package}: {_reason(error)}{_place(package, error)}", name=package.name
-        ) from error
+        raise _failure(package, error) from error

@@ -16,7 +16,6 @@ from kernels import backends
 from kernels.cache.in_use import in_use
 from kernels.errors import HubUnavailable, KernelsError
 from kernels.loader.load import is_loaded, load_variant
-from kernels.loader.stages import stages_of
 from kernels.models.requirement import RepoInfo, Requirement
 from kernels.models.snapshot import BUILD_FOLDER
 from kernels.operations.call import KernelRequest, context_for
@@ -202,6 +201,7 @@ def _load(installed: Sequence[Installed]) -> Loaded:
         own = found.source.user_owned  # a folder of the user's, in which everything counts
         prefix = f"{BUILD_FOLDER}/{planned.variant}/"
         known = is_loaded(each.path)
+        backend = backends.known(planned.backend)
         # The revision that was asked for; the commit where a version or a lock chose it.
         revision = snapshot.commit if found.lock is not None else found.asked.revision or snapshot.commit
         module = modules[found.key] = load_variant(
@@ -210,7 +210,7 @@ def _load(installed: Sequence[Installed]) -> Loaded:
             deps={repo_id: modules[key] for repo_id, key in planned.depends.items()},
             repo_info=None if own else RepoInfo(snapshot.repo_id, revision),
             commit=None if own else snapshot.commit,
-            stages=stages_of(backends.known(planned.backend), planned.device),
+            stages={} if backend is None else backend.stages(planned.device),
             files=None if own else [file.path.removeprefix(prefix) for file in snapshot.builds[planned.variant]],
         )
         _log.log(

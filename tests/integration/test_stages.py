@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +12,6 @@ from hub import TestHub
 
 from kernels import backends, get_kernel
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor
-from kernels.errors import KernelImportError
-from kernels.loader.stages import stages_of
 
 DEVICE = Device("acme", 0, "Acme One", "a100x")
 
@@ -74,42 +71,3 @@ def test_a_vendor_drops_or_replaces_a_stage_for_its_device(hub: TestHub, acme: A
     finally:
         backends.unregister_backend("acme")
     assert picky.calls == ["replaced for a100x"]
-
-
-@pytest.mark.parametrize(
-    ("stages", "message"),
-    [
-        (lambda device: None, "expected `stages` to return a dictionary, got None"),
-        (lambda device: {"compile": print}, "functions called before_import, after_import.*got 'compile'"),
-        (lambda device: {"before_import": 3}, "got 'before_import': 3"),
-        (lambda device: 1 / 0, "its `stages` raised ZeroDivisionError"),
-        (lambda device: sys.exit(7), "its `stages` raised SystemExit: 7"),
-        (lambda device: Mute(), "expected `stages` to return a dictionary, got a Mute, whose repr raised"),
-    ],
-)
-def test_stages_that_are_none_are_refused(acme: Acme, stages: Any, message: str) -> None:
-    acme.stages = stages  # type: ignore[method-assign]
-    with pytest.raises(KernelImportError, match=message):
-        stages_of(acme, DEVICE)
-
-
-class Mute(Exception):
-    """An error, or anything else, that fails when it is asked what it says."""
-
-    def __str__(self) -> str:
-        sys.exit(7)
-
-    __repr__ = __str__
-
-
-def test_an_interrupt_passes_through(acme: Acme) -> None:
-    def stages(device: Any) -> Any:
-        raise KeyboardInterrupt
-
-    acme.stages = stages  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        stages_of(acme, DEVICE)
-
-
-def test_a_build_of_no_known_backend_has_no_stages() -> None:
-    assert stages_of(None, None) == {}
