@@ -4,51 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernels import settings
-from kernels.errors import LockError, RequestError, StoreError
-from kernels.models.lockfile import HASHES_FILE, LOCK_FILE, Lock, hashes_path
-from kernels.operations.download_plan import DownloadFailure, KernelPlan, WantedBuild
-from kernels.operations.download_progress import Progress
+from kernels.errors import RequestError, StoreError
+from kernels.models.lockfile import HASHES_FILE, LOCK_FILE, hashes_path
+from kernels.operations.download_plan import DownloadedBuild, DownloadFailure, KernelPlan, Progress, WantedBuild
 from kernels.operations.mirroring.run import PlannedMirroring
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import FolderSource
-from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded, replace_file
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.files import replace_file
 
-__all__ = ["CarriedMirror", "DownloadedBuild", "keep_lock"]
-
-_log = logger(__name__)
-
-#: Larger than any lockfile, or its file of hashes.
-_MAX_LOCK_BYTES = 8 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class DownloadedBuild:
-    """One build that is on disk now.
-
-    Attributes:
-        repo_id: The repository, after redirects.
-        commit: The commit.
-        variant: The build.
-        size: Bytes of its files.
-        targets: The machines it is for, as strings; none if every build is downloaded.
-        path: Its folder; in a mirror (`to`), its archive.
-        new: Whether it was not there before.
-    """
-
-    repo_id: str
-    commit: str
-    variant: str
-    size: int
-    targets: tuple[str, ...]
-    path: Path
-    new: bool
+__all__ = ["CarriedMirror", "keep_lock"]
 
 
 class CarriedMirror:
@@ -91,17 +58,11 @@ class CarriedMirror:
             return [], []
         result = self._mirroring.put(plans)
         there = {(each.repo_id, each.commit, each.variant): each for each in result.builds}
-        builds = []
-        for each in wanted:
-            snapshot, variant = each.planned.snapshot, each.planned.variant
-            found = there.get((snapshot.repo_id, snapshot.commit, variant))
-            if found is not None:
-                archive = self.root / self._mirroring.archive(found)
-                builds.append(
-                    DownloadedBuild(
-                        snapshot.repo_id, snapshot.commit, variant, each.size, each.targets, archive, found.new
-                    )
-                )
+        builds = [
+            each.downloaded(self.root / self._mirroring.archive(found), new=found.new)
+            for each in wanted
+            if (found := there.get(each.key)) is not None
+        ]
         return builds, list(result.failures)
 
 
@@ -116,50 +77,25 @@ class _WithoutStored:
         """Nothing: an archive in a folder is there at once."""
 
 
-def keep_lock(root: Path, path: Path, pins: Lock) -> None:
-    """Put a lockfile and its hashes beside a mirror, and warn of repositories that only the old one listed.
+def keep_lock(root: Path, path: Path) -> None:
+    """Put a lockfile, and its hashes if it has them, beside a mirror.
 
     Args:
         root: The mirror.
         path: The lockfile.
-        pins: Its content.
 
     Raises:
         StoreError: They cannot be written.
     """
-    beside = hashes_path(path)
-    _mention_unlisted(root, path, pins)
-    hashes = read_bounded(beside, _MAX_LOCK_BYTES) if beside.is_file() else None
     # The hashes first: a lockfile is never without its hashes.
-    for name, content in {HASHES_FILE: hashes, LOCK_FILE: read_bounded(path, _MAX_LOCK_BYTES)}.items():
-        place = root / name
+    for source, place in ((hashes_path(path), root / HASHES_FILE), (path, root / LOCK_FILE)):
         try:
-            if content is None:
+            if not source.is_file():
                 place.unlink(missing_ok=True)  # of the old lockfile
-            elif not _holds(place, content):
-                replace_file(place, content)
+            elif not place.is_file() or place.read_bytes() != source.read_bytes():
+                replace_file(place, source.read_bytes())
         except OSError as error:
             raise StoreError(f"Cannot write {place}: {error.strerror or error}.") from error
-
-
-def _mention_unlisted(root: Path, lock: Path, pins: Lock) -> None:
-    place = root / LOCK_FILE
-    with suppress(LockError):  # one that cannot be read is replaced as well
-        before = Lock.read(place).pins if place.is_file() else ()
-        gone = dict.fromkeys(each.requirement.repo_id for each in before if not pins.of(each.requirement.repo_id))
-        if gone:
-            warn_once(
-                _log,
-                f"{place} is replaced by {lock}, which does not list {', '.join(gone)}. If they belong to another "
-                "project, download each project into its own folder.",
-            )
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    try:
-        return read_bounded(path, len(content)) == content
-    except (FileNotFoundError, NotRegularFile, FileTooLarge):
-        return False
 
 
 def _check_writable(root: Path) -> None:

@@ -6,9 +6,10 @@ requirements x targets -> plans -> builds, each once -> the cache, or a mirror i
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,22 +18,24 @@ from kernels.errors import HubUnavailable, LockError, RequestError
 from kernels.models.lockfile import Lock
 from kernels.models.requirement import Requirement
 from kernels.operations.call import check_user_agent, distinct_targets
-from kernels.operations.carried import CarriedMirror, DownloadedBuild, keep_lock
+from kernels.operations.carried import CarriedMirror, keep_lock
 from kernels.operations.download_plan import (
     PROBLEMS,
+    ArrivalCounter,
+    DownloadedBuild,
     DownloadFailure,
     KernelPlan,
+    Progress,
     WantedBuild,
     deduplicate_builds,
     is_dependency_only,
     plan_download,
 )
-from kernels.operations.download_progress import ArrivalCounter, Progress
 from kernels.operations.load import AT_ONCE, fetch_build
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.likely_builds import LikelyBuilds
-from kernels.resolver.locks import active_lock
+from kernels.resolver.locks import ActiveLock, active_lock
 from kernels.resolver.plan import without_undelivered
 from kernels.resolver.target import Target
 from kernels.sources.progress import watched
@@ -178,39 +181,43 @@ def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Down
         # Python packages are checked on the machine where the kernel will run.
         prerequisites=not (request.targets or request.to or request.all_variants),
     )
-    if carried is None:
-        # Of more kernels, or machines, few builds would be requested ahead.
-        few = len(machines) == 1 and not request.all_variants and len(asked) <= AT_ONCE
-        with LikelyBuilds() if few else nullcontext() as likely:
-            if likely is not None:
-                likely.limit_wait()  # each kernel is fetched once all are planned
-                context = msgspec.structs.replace(context, likely=likely)
-            return _download(context, asked, machines, None if request.kernels else pins, progress)
-    plans, failures = _plan(context, asked, machines, None if request.kernels else pins)
+    plan = partial(_plan, asked=asked, machines=machines, pins=None if request.kernels else pins)
+    if carried is not None:
+        return _carry(carried, *plan(context), locked)
+    # Of more kernels, or machines, few builds would be requested ahead.
+    if len(machines) > 1 or request.all_variants or len(asked) > AT_ONCE:
+        return _download(context, plan, progress)
+    with LikelyBuilds() as likely:
+        likely.limit_wait()  # each kernel is fetched once all are planned
+        return _download(msgspec.structs.replace(context, likely=likely), plan, progress)
+
+
+_Plans = tuple[list[KernelPlan], list[DownloadFailure]]
+
+
+def _carry(
+    carried: CarriedMirror, plans: list[KernelPlan], failures: list[DownloadFailure], locked: ActiveLock
+) -> Downloads:
+    """Put kernels into a mirror in a folder, with the lock that chose their commits."""
     wanted = deduplicate_builds(plans)
     builds, failed = carried.put(plans, wanted)
     if locked.lock is not None and any(each.planned.found.lock for each in wanted):
-        keep_lock(carried.root, Path(locked.lock.where), locked.lock)
+        keep_lock(carried.root, Path(locked.lock.where))
     return Downloads(tuple(builds), (*failures, *failed))
 
 
 def _download(
-    context: ResolveContext,
-    asked: Sequence[Requirement],
-    machines: Sequence[Target | None],
-    pins: Lock | None,
-    progress: Progress | None,
+    context: ResolveContext, plan: Callable[[ResolveContext], _Plans], progress: Progress | None
 ) -> Downloads:
     """Put kernels into the cache; what one source lists and cannot give is planned again without it."""
-    arrived: set[tuple[str, str, str]] = set()
+    arrived: set[Path] = set()
     while True:
-        plans, failures = _plan(context, asked, machines, pins)
+        plans, failures = plan(context)
         builds, failed = _fetch(deduplicate_builds(plans), progress)
-        arrived |= {(each.repo_id, each.commit, each.variant) for each in builds if each.new}
+        arrived |= {each.path for each in builds if each.new}
         again = _without_undelivered(context, failed)
         if again is None:
-            builds = [replace(each, new=(each.repo_id, each.commit, each.variant) in arrived) for each in builds]
-            return Downloads(tuple(builds), (*failures, *failed))
+            return Downloads(tuple(replace(each, new=each.path in arrived) for each in builds), (*failures, *failed))
         context = again
 
 
@@ -266,25 +273,24 @@ def _requirements(
 
 
 def _fetch(wanted: list[WantedBuild], progress: Progress | None) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
-    is_new = [not each.planned.source.has(each.planned.snapshot, each.planned.variant) for each in wanted]
-    missing = [each for each, new in zip(wanted, is_new, strict=True) if new]
-    if progress is not None and missing:
+    new = {each.key for each in wanted if not each.planned.source.on_disk(each.planned.snapshot, each.planned.variant)}
+    if progress is not None and new:
+        missing = [each for each in wanted if each.key in new]
         progress.start(sum(each.files for each in missing), sum(each.size for each in missing))
 
-    def bring(item: tuple[WantedBuild, bool]) -> DownloadedBuild | list[DownloadFailure]:
-        each, new = item
-        snapshot, variant = each.planned.snapshot, each.planned.variant
-        counter = None if progress is None or not new else ArrivalCounter(each.files, each.size, progress)
+    def bring(each: WantedBuild) -> DownloadedBuild | list[DownloadFailure]:
+        is_new = each.key in new
+        counter = None if progress is None or not is_new else ArrivalCounter(each.files, each.size, progress)
         try:
             with nullcontext() if counter is None else watched(counter):
                 folder = fetch_build(each.planned).path
         except PROBLEMS as error:
-            kernel = f"{snapshot.repo_id} {variant}"
+            kernel = f"{each.planned.snapshot.repo_id} {each.planned.variant}"
             return [DownloadFailure(kernel, target, error, planned=each.planned) for target in each.targets or (None,)]
         if counter is not None:
             counter.finish()
-        return DownloadedBuild(snapshot.repo_id, snapshot.commit, variant, each.size, each.targets, folder, new)
+        return each.downloaded(folder, new=is_new)
 
-    done = side_by_side(bring, zip(wanted, is_new, strict=True), at_once=AT_ONCE, name="fetch")
+    done = side_by_side(bring, wanted, at_once=AT_ONCE, name="fetch")
     builds = [each for each in done if isinstance(each, DownloadedBuild)]
     return builds, [failure for each in done if isinstance(each, list) for failure in each]

@@ -1,9 +1,13 @@
-"""Which builds a download takes: each kernel planned for each machine, and every build once."""
+"""Which builds a download takes: each kernel planned for each machine, and every build once; and its progress."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -12,7 +16,7 @@ from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.find import find
+from kernels.resolver.find import FoundSnapshot, find
 from kernels.resolver.metadata_of import every_metadata_of
 from kernels.resolver.plan import Planned, PlanTree, plan_every_build, plan_tree
 from kernels.resolver.target import Target
@@ -20,8 +24,11 @@ from kernels.trust.publishers import Admission
 
 __all__ = [
     "PROBLEMS",
+    "ArrivalCounter",
     "DownloadFailure",
+    "DownloadedBuild",
     "KernelPlan",
+    "Progress",
     "WantedBuild",
     "deduplicate_builds",
     "is_dependency_only",
@@ -52,6 +59,29 @@ class DownloadFailure:
 
 
 @dataclass(frozen=True)
+class DownloadedBuild:
+    """One build that is on disk now.
+
+    Attributes:
+        repo_id: The repository, after redirects.
+        commit: The commit.
+        variant: The build.
+        size: Bytes of its files.
+        targets: The machines it is for, as strings; none if every build is downloaded.
+        path: Its folder; in a mirror (`to`), its archive.
+        new: Whether it was not there before.
+    """
+
+    repo_id: str
+    commit: str
+    variant: str
+    size: int
+    targets: tuple[str, ...]
+    path: Path
+    new: bool
+
+
+@dataclass(frozen=True)
 class KernelPlan:
     """The builds that one kernel takes on one machine.
 
@@ -79,19 +109,17 @@ def is_dependency_only(failure: DownloadFailure, context: ResolveContext, lock: 
     if not isinstance(failure.error, NoSuitableBuild) or failure.requirement is None:
         return False
     repo_id = failure.requirement.repo_id
+
+    def depends_on_it(found: FoundSnapshot) -> bool:
+        if found.admission is not Admission.GRANTED:
+            return False
+        read = [each for each in every_metadata_of(context, found).values() if isinstance(each, Metadata)]
+        return any(depend.repo_id == repo_id for each in read for depend in each.kernel_depends)
+
     for pin in lock.pins:
-        if pin.requirement.repo_id == repo_id:
-            continue
-        try:
-            found = find(context, pin.requirement, lambda found: found)
-            if found.admission is not Admission.GRANTED:
-                continue
-            read = every_metadata_of(context, found)
-        except PROBLEMS:
-            continue
-        depends = [depend for each in read.values() if isinstance(each, Metadata) for depend in each.kernel_depends]
-        if any(depend.repo_id == repo_id for depend in depends):
-            return True
+        with suppress(*PROBLEMS):
+            if pin.requirement.repo_id != repo_id and find(context, pin.requirement, depends_on_it):
+                return True
     return False
 
 
@@ -108,6 +136,11 @@ class WantedBuild:
     targets: tuple[str, ...]
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Its repository, commit and name."""
+        return self.planned.snapshot.repo_id, self.planned.snapshot.commit, self.planned.variant
+
+    @property
     def files(self) -> int:
         """How many files it has."""
         return len(self.planned.snapshot.builds[self.planned.variant])
@@ -117,14 +150,52 @@ class WantedBuild:
         """Bytes of its files."""
         return self.planned.snapshot.size(self.planned.variant)
 
+    def downloaded(self, path: Path, *, new: bool) -> DownloadedBuild:
+        """The build on disk."""
+        return DownloadedBuild(*self.key, self.size, self.targets, path, new)
+
 
 def deduplicate_builds(plans: Iterable[KernelPlan]) -> list[WantedBuild]:
     """The builds of all plans, each once, with the machines that it is for; in order."""
     wanted: dict[tuple[str, str, str], WantedBuild] = {}
     for plan in plans:
         for planned in plan.tree.builds:
-            key = (planned.snapshot.repo_id, planned.snapshot.commit, planned.variant)
-            known = wanted.get(key) or WantedBuild(planned, ())
-            targets = [*known.targets, *([] if plan.target is None else [plan.target])]
-            wanted[key] = replace(known, targets=tuple(dict.fromkeys(targets)))
+            build = WantedBuild(planned, () if plan.target is None else (plan.target,))
+            known = wanted.get(build.key, build)
+            wanted[build.key] = replace(known, targets=tuple(dict.fromkeys([*known.targets, *build.targets])))
     return [wanted[key] for key in sorted(wanted)]
+
+
+class Progress(Protocol):
+    """Receives the progress of a download, from any thread."""
+
+    def start(self, files: int, size: int) -> None:
+        """The number and total size of the files to download."""
+
+    def arrived(self, files: int, size: int) -> None:
+        """The number of files and bytes that have arrived since the last call."""
+
+
+class ArrivalCounter:
+    """Counts what has arrived of one build, each byte once, also if it was on disk or is downloaded again.
+
+    Args:
+        files: The number of its files.
+        size: Their bytes.
+        progress: Receives the progress.
+    """
+
+    def __init__(self, files: int, size: int, progress: Progress) -> None:
+        self._left = [files, size]
+        self._progress = progress
+        self._guard = threading.Lock()
+
+    def __call__(self, files: int, size: int) -> None:
+        with self._guard:
+            files, size = min(files, self._left[0]), min(size, self._left[1])
+            self._left = [self._left[0] - files, self._left[1] - size]
+        self._progress.arrived(files, size)
+
+    def finish(self) -> None:
+        """Count what was on disk already."""
+        self(*self._left)
