@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from typing import TypeVar
 
-from kernels.support.text import SafeText, clean
+from kernels.support.text import CleanError, clean
 
 __all__ = [
     "ArchiveDamaged",
@@ -56,7 +56,7 @@ __all__ = [
 _Error = TypeVar("_Error", bound="KernelsError")
 
 
-class KernelsError(SafeText):
+class KernelsError(CleanError):
     """Root of the errors that this package raises on purpose; its text is safe to print, whatever it quotes."""
 
     def reworded(self: _Error, message: str) -> _Error:

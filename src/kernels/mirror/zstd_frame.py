@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from kernels.errors import MissingPythonDependency
-from kernels.support.text import SafeText
+from kernels.support.text import CleanError
 
 __all__ = ["MAX_WINDOW", "CutFrame", "InvalidFrame", "compressor", "decompressed", "frame_bound"]
 
@@ -36,11 +36,11 @@ _CHECKSUM_BYTES = 4
 _BLOCKS = 8
 
 
-class InvalidFrame(SafeText):
+class InvalidFrame(CleanError):
     """The bytes are not such a frame; the text says why."""
 
 
-class CutFrame(SafeText):
+class CutFrame(CleanError):
     """The bytes end before the frame does."""
 
 

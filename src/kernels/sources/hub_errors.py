@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kernels import settings
 from kernels.errors import HubUnavailable, KernelsError, RepositoryNotFound, RevisionNotFound
 from kernels.support.formatting import format_text
-from kernels.support.text import SafeText
+from kernels.support.text import CleanError
 
 __all__ = ["NAME_ADVICE", "HubRefused", "Moved", "no_answer", "not_found", "of_hub", "refusal"]
 
@@ -23,7 +23,7 @@ NAME_ADVICE = " Check the name; a private repository needs a token"
 _Error = TypeVar("_Error", bound=KernelsError)
 
 
-class HubRefused(SafeText):
+class HubRefused(CleanError):
     """An answer that another try does not change: not found, not allowed, gated; or a redirect that is not followed.
 
     Attributes:
@@ -63,7 +63,7 @@ class HubRefused(SafeText):
         return self.code == "RevisionNotFound"
 
 
-class Moved(SafeText):
+class Moved(CleanError):
     """A repository has moved. The new one is requested, and trusted or refused, separately.
 
     Args:

@@ -21,7 +21,7 @@ from kernels.models.mirror_form import REPAIR_ADVICE, is_mirror_document
 from kernels.sources.hub_errors import HubRefused, Moved
 from kernels.support.formatting import format_value
 from kernels.support.tasks import check_cancelled
-from kernels.support.text import SafeText
+from kernels.support.text import CleanError
 
 __all__ = [
     "WrongAnswer",
@@ -66,7 +66,7 @@ _ETAG_SECONDS = 86400.0
 _AND = " read "
 
 
-class WrongAnswer(SafeText):
+class WrongAnswer(CleanError):
     """An answer that is not as listed or not in the API's format; the same request may be sent again.
 
     Args:

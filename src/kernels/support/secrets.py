@@ -1,13 +1,13 @@
 """Hide tokens and passwords in messages.
 
-Code that reads a token registers it. It is then hidden in every message, also where a Hub or a library quotes it:
-plain, escaped, percent-encoded, in base64, or truncated.
+Code that reads a token registers it. It is then hidden in every message, also where a Hub or a library quotes it: as it
+is, and as a URL has it. Secrets that are known by their form, such as `user:password@`, are hidden in any case.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
 
 __all__ = ["HIDDEN", "holds_secret", "redacted", "register"]
 
@@ -17,8 +17,7 @@ HIDDEN = "(hidden)"
 #: A shorter value is not hidden: it would be found in every text.
 _SHORTEST = 4
 
-#: A shorter value is hidden only as a separate word. Of one that is as long its first half is hidden too: a message may
-#: be truncated.
+#: A shorter value is hidden only as a separate word.
 _LONG = 12
 
 #: Patterns of secrets, each with a text that its matches contain.
@@ -41,8 +40,6 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
 )
 
 _registered: frozenset[str] = frozenset()
-#: Their spellings in a text, the longest first.
-_forms: tuple[str, ...] = ()
 
 
 def register(*secrets: object) -> None:
@@ -56,12 +53,8 @@ def register(*secrets: object) -> None:
         >>> redacted("401 for 'example-of-a-token'")
         "401 for '(hidden)'"
     """
-    global _registered, _forms
-    new = {secret.strip() for secret in secrets if isinstance(secret, str) and len(secret.strip()) >= _SHORTEST}
-    if not new <= _registered:
-        _registered |= new
-        found = {form for secret in _registered for form in _written(secret)}
-        _forms = tuple(sorted(found, key=len, reverse=True))
+    global _registered
+    _registered |= {each.strip() for each in secrets if isinstance(each, str) and len(each.strip()) >= _SHORTEST}
 
 
 def redacted(text: str) -> str:
@@ -74,76 +67,40 @@ def redacted(text: str) -> str:
         >>> redacted("https://user:password@hub.example/api?token=abc")
         'https://(hidden)@hub.example/api?token=(hidden)'
     """
-    for known in _forms:
-        text = _without(text, known)
+    if _registered:
+        text = _pattern(_registered).sub(HIDDEN, text)
     for needed, form, replacement in _FORMS:
         if needed in text or (needed.islower() and needed.upper() in text):
             text = re.sub(form, replacement, text)
     return text
 
 
-def holds_secret(text: str | bytes) -> bool:
+def holds_secret(content: bytes) -> bool:
     """Whether a text has a registered secret that is too long to be found by chance.
 
     Args:
-        text: The text, or its bytes in UTF-8: a large one is decoded only where there is a secret.
+        content: The text in UTF-8.
 
     Example:
-        >>> holds_secret("nothing of the kind")
+        >>> holds_secret(b"nothing of the kind")
         False
     """
-    forms = [known for known in _forms if len(known) >= _LONG]
-    if not forms:
-        return False
-    whole = text.decode() if isinstance(text, bytes) else text
-    return any(_without(whole, known) != whole for known in forms)
+    return any(form.encode(errors="replace") in content for form in _spellings(_registered) if len(form) >= _LONG)
 
 
-def _written(secret: str) -> Iterator[str]:
-    # Imported only if there is a token.
-    import json
-    from urllib.parse import quote, quote_plus
+@functools.cache
+def _spellings(secrets: frozenset[str]) -> list[str]:
+    """How messages have secrets, the longest first."""
+    from urllib.parse import quote  # where there is a token
 
-    sent = secret.encode(errors="replace")
-    yield secret
-    for quoted in (repr(secret), ascii(secret), json.dumps(secret), repr(sent)[1:]):
-        yield quoted[1:-1]
-        yield repr(quoted)[2:-2]  # a text that quotes the quoted secret
-    yield quote(sent, safe="")
-    yield quote(sent)
-    yield quote_plus(sent)
-    if len(secret) >= _LONG:
-        yield from _base64(sent)
+    found = {quote(each, safe, errors="replace") for each in secrets for safe in ("/", "")}
+    return sorted(secrets | found, key=len, reverse=True)
 
 
-def _without(text: str, form: str) -> str:
-    length = len(form)
-    least = length // 2 if length >= _LONG else length
-    begin = form[:least]
-    at = text.find(begin)
-    if at < 0:
-        return text
-    kept, done = [], 0
-    while at >= 0:
-        end = at + least
-        while end < at + length and text[end : end + 1] == form[end - at]:
-            end += 1
-        whole = end == at + length
-        free = not text[end : end + 1].isalnum()
-        if (whole or free) if length >= _LONG else (free and not (at and text[at - 1].isalnum())):
-            kept += [text[done:at], HIDDEN]
-            done = end
-        at = text.find(begin, max(end if done == end else at + 1, done))
-    return "".join([*kept, text[done:]])
-
-
-def _base64(secret: bytes) -> Iterator[str]:
-    """The parts of its base64 that do not depend on the text before and after it, such as the user of `Basic`."""
-    import base64
-
-    for offset in range(3):
-        # Three bytes are four characters: characters that encode other bytes as well are left out.
-        coded = base64.b64encode(b"\0" * offset + secret).rstrip(b"=").decode()
-        inner = coded[-(-offset * 8 // 6) : (offset + len(secret)) * 8 // 6]
-        yield inner
-        yield inner.replace("+", "-").replace("/", "_")
+@functools.cache
+def _pattern(secrets: frozenset[str]) -> re.Pattern[str]:
+    words = (
+        re.escape(each) if len(each) >= _LONG else rf"(?<![^\W_]){re.escape(each)}(?![^\W_])"
+        for each in _spellings(secrets)
+    )
+    return re.compile("|".join(words))

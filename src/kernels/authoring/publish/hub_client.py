@@ -21,6 +21,7 @@ from kernels.sources.wire import connection_errors
 from kernels.support import secrets
 from kernels.support.formatting import error_on_one_line, format_text, shell_word
 from kernels.support.logs import make_safe
+from kernels.support.text import clean
 from kernels.trust.content import git_blob_id
 
 if TYPE_CHECKING:
@@ -238,6 +239,8 @@ class PublishClient:
             translated = self._translated(error, doing, state)
             if translated is None:
                 raise
+            # A traceback shows it as well, and it may quote a token that a Hub has sent back.
+            error.args = tuple(clean(each) if isinstance(each, str) else each for each in error.args)
             raise translated from error
 
     def _translated(self, error: BaseException, doing: str, state: Callable[[], str]) -> KernelsError | None:
