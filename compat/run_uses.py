@@ -77,12 +77,12 @@ def _stand_ins(root: Path, trusted: Collection[str]) -> Any:
     from kernels.server.catalog import Catalog
 
     class StandIns(Catalog):
-        def commit(self, repo_id: str, revision: str | None = None, *, kind: str = "kernel") -> Any:
+        def commit(self, repo_id: str, revision: str | None = None) -> Any:
             if revision is not None and is_commit(revision) and (root / repo_id / revision).is_dir():
                 return replace(self._commit(repo_id, root / repo_id / revision), id=revision)
-            return super().commit(repo_id, revision, kind=kind)
+            return super().commit(repo_id, revision)
 
-        def known(self, repo_id: str, commit: str, *, kind: str = "kernel") -> None:
+        def known(self, repo_id: str, commit: str) -> None:
             return None
 
     return StandIns(root, trusted=trusted)

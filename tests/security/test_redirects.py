@@ -228,8 +228,8 @@ def test_a_file_of_one_repository_says_nothing_of_another_ones(
     served.replace("/acme/dep/refs$", lambda body: body.replace(dep.encode(), top.encode()))
     real = served.catalog.commit
 
-    def same(repo_id: str, revision: str | None = None, *, kind: str = "kernel") -> object:
-        return real(repo_id, dep if (repo_id, revision) == ("acme/dep", top) else revision, kind=kind)
+    def same(repo_id: str, revision: str | None = None) -> object:
+        return real(repo_id, dep if (repo_id, revision) == ("acme/dep", top) else revision)
 
     monkeypatch.setattr(served.catalog, "commit", same)
     folder = install_kernel("acme/top", version=1)

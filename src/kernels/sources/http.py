@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -111,6 +111,22 @@ BRIEF = Patience(tries=5, budget=10.0, connection_tries=1)
 
 #: For a publisher's verdict: the repository itself is requested at the same time, with more tries.
 VERDICT = Patience(connection_tries=2)
+
+
+class _Failed(NamedTuple):
+    """Why a request is sent again.
+
+    Attributes:
+        problem: What happened, after the server's name.
+        tries: How often it is sent at most; None for as often as any other.
+        wait: Seconds that the server asks to wait; None where it does not say.
+        response: The answer; None without one.
+    """
+
+    problem: str
+    tries: int | None = None
+    wait: float | None = None
+    response: Any = None
 
 
 class MirrorAnswer(Exception):
@@ -287,121 +303,112 @@ class Http:
             headers: Gives the headers of each try.
             check: Examines an answer, also one that redirects, before its body is read.
         """
-        result, response, opened = self._retried(url, patience, read, timeout, any_host, headers, check)
+        if self.offline:
+            raise NotInCache(f"{url} was not requested: HF_HUB_OFFLINE or local_files_only is set.")
+        ask = partial(self._once, url, timeout or api_timeout(), any_host, check)
+        deadline = time.monotonic() + patience.budget
+        attempt = 1
+        while isinstance(found := self._try(url, ask, headers(), read, patience), _Failed):
+            self._wait(url, found, attempt, patience, deadline)
+            attempt += 1
+        result, response, opened = found
         with opened:
             yield result, response
 
-    def _retried(
+    def _try(
         self,
         url: str,
-        patience: Patience,
+        ask: Callable[[Mapping[str, str]], AbstractContextManager[Any]],
+        headers: Mapping[str, str],
         read: Callable[[Any, float], _T],
-        timeout: float | None,
-        any_host: bool,
-        headers: Callable[[], Mapping[str, str]],
-        check: Callable[[Any], None],
-    ) -> tuple[_T, Any, ExitStack]:
-        if self.offline:
-            raise NotInCache(f"{url} was not requested: HF_HUB_OFFLINE or local_files_only is set.")
-        deadline = time.monotonic() + patience.budget
-        wait, problem = patience.wait, ""
-        answer: Any = None
-        for attempt in range(1, patience.tries + 1):
-            check_cancelled()
-            requested = None
-            begun = time.monotonic()
-            try:
-                with ExitStack() as opened:
-                    sent = headers()
-                    response = opened.enter_context(self._once(url, timeout or api_timeout(), any_host, sent, check))
-                    if response.status_code < 300 or (response.status_code == 304 and is_conditional(sent)):
-                        self.knows_ranges = self.knows_ranges or _gives_ranges(response)
-                        result = read(response, patience.budget)
-                        _log_request(url, str(response.status_code), begun)
-                        return result, response, opened.pop_all()
-                    _log_request(url, str(response.status_code), begun)
-                    if response.status_code not in RETRY_STATUSES:
-                        raise refusal(url, response)
-                    requested = requested_wait(response.headers)
-                    problem, answer = f"answered {response.status_code}", response
-            except WrongAnswer as error:
-                problem, answer = f"answered {error}", None
-                _log_request(url, str(error), begun)
-                if attempt == error.tries:
-                    break
-            except KernelsError:  # some are an OSError too, and none is a connection error
-                raise
-            except connection_errors() as error:
-                problem, answer = f"did not answer ({type(error).__name__}: {error})", None
-                _log_request(url, type(error).__name__, begun)
-                if attempt == patience.connection_tries:
-                    break
-            # Random, so that many clients that were refused together do not retry together.
-            seconds = requested if requested is not None else wait * (1 + random.random() / 4)
-            wait = min(wait * 2, 8.0)
-            if attempt == patience.tries:
-                break
-            if time.monotonic() + seconds > deadline:
-                problem += f" and asks for a wait of {seconds:.0f} s" if requested is not None else ""
-                break
-            _log.log(
-                logging.WARNING if seconds >= _LONG_WAIT else logging.DEBUG,
-                "%s %s: try %d of %d follows in %.1f s.%s",
-                self.endpoint,
-                problem,
-                attempt + 1,
-                patience.tries,
-                seconds,
-                f" {_TOKEN_HINT}" if answer is not None and answer.status_code == 429 else "",
+        patience: Patience,
+    ) -> tuple[_T, Any, ExitStack] | _Failed:
+        """What is read of an answer, the answer, and what closes it; or why it is to be asked for again."""
+        check_cancelled()
+        begun = time.monotonic()
+        try:
+            with ExitStack() as opened:
+                response = opened.enter_context(ask(headers))
+                status = response.status_code
+                if status < 300 or (status == 304 and is_conditional(headers)):
+                    self.knows_ranges = self.knows_ranges or _gives_ranges(response)
+                    result = read(response, patience.budget)
+                    _log_request(url, str(status), begun)
+                    return result, response, opened.pop_all()
+                if status not in RETRY_STATUSES:
+                    raise refusal(url, response)
+                failed = _Failed(f"answered {status}", wait=requested_wait(response.headers), response=response)
+        except WrongAnswer as error:
+            failed = _Failed(f"answered {error}", tries=error.tries)
+        except KernelsError:  # some are an OSError too, and none is a connection error
+            raise
+        except connection_errors() as error:
+            failed = _Failed(f"did not answer ({type(error).__name__}: {error})", tries=patience.connection_tries)
+        _log_request(url, failed.problem, begun)
+        return failed
+
+    def _wait(self, url: str, failed: _Failed, attempt: int, patience: Patience, deadline: float) -> None:
+        """Wait for another try.
+
+        Raises:
+            HubUnavailable: There is none.
+        """
+        # Random, so that many clients that were refused together do not retry together.
+        seconds = min(patience.wait * 2 ** (attempt - 1), 8.0) * (1 + random.random() / 4)
+        seconds = seconds if failed.wait is None else failed.wait
+        last = attempt in (failed.tries, patience.tries)
+        if last or time.monotonic() + seconds > deadline:
+            asks = "" if last or failed.wait is None else f" and asks for a wait of {seconds:.0f} s"
+            unavailable = HubUnavailable(
+                f"{self.endpoint} {failed.problem}{asks}, after {attempt} {'try' if attempt == 1 else 'tries'}, for "
+                f"{url}. Check that it can be reached from here, or try again later."
             )
-            pause(seconds)
-        unavailable = HubUnavailable(
-            f"{self.endpoint} {problem}, after {attempt} {'try' if attempt == 1 else 'tries'}, for {url}. Check that "
-            "it can be reached from here, or try again later."
+            raise of_hub(unavailable, "HfHubHTTPError", response=failed.response)
+        limited = failed.response is not None and failed.response.status_code == 429
+        _log.log(
+            logging.WARNING if seconds >= _LONG_WAIT else logging.DEBUG,
+            "%s %s: try %d of %d follows in %.1f s.%s",
+            *(self.endpoint, failed.problem, attempt + 1, patience.tries, seconds, f" {_TOKEN_HINT}" * limited),
         )
-        raise of_hub(unavailable, "HfHubHTTPError", response=answer)
+        pause(seconds)
 
     @contextmanager
     def _once(
-        self, url: str, timeout: float, any_host: bool, headers: Mapping[str, str], check: Callable[[Any], None]
+        self, url: str, timeout: float, any_host: bool, check: Callable[[Any], None], headers: Mapping[str, str]
     ) -> Iterator[Any]:
         """A response with an unread body; only a file's content may come from another host, as its hash is known.
 
         Redirects are followed here because the HTTP library would read the whole body of each.
         """
-        own: dict[str, str] | None = None
-        try:
-            for _ in range((MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS) + 1):
-                # The user agent names this machine, which has to be examined for it: an early request needs none.
-                decisive = self._headers or authorization(self.endpoint)
-                early = take_early(url, {**decisive, **headers} if own is None else own)
-                if early is not None:
-                    response = early.response()
-                else:
-                    own = {**self._own_headers(), **headers} if own is None else own
-                    response = send(url, own, timeout)
-                with closing(response), when_cancelled(partial(_cut, response)):
-                    if response.status_code < 400:
-                        check(response)
-                    if not response.is_redirect or response.status_code == 304:
-                        yield response
-                        return
-                    location = response.headers.get("Location", "")
-                    _log.debug("GET %s: %d, a redirect", without_query(url), response.status_code)
-                if not any_host:
-                    url = within_repository(self.endpoint, url, location)
-                    continue
+        with_token = True
+        for _ in range((MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS) + 1):
+            response = self._response(url, headers, timeout, with_token=with_token)
+            with closing(response), when_cancelled(partial(_cut, response)):
+                if response.status_code < 400:
+                    check(response)
+                if not response.is_redirect or response.status_code == 304:
+                    yield response
+                    return
+                location = response.headers.get("Location", "")
+                _log.debug("GET %s: %d, a redirect", without_query(url), response.status_code)
+            if any_host:
                 following = file_redirect(url, location)
-                own = {**self._own_headers(), **headers} if own is None else own
-                if urlsplit(following)[:2] != urlsplit(url)[:2]:  # the token is not for another host
-                    own = {name: value for name, value in own.items() if name.lower() not in _OWN_HEADERS}
+                with_token = with_token and urlsplit(following)[:2] == urlsplit(url)[:2]
                 url = following
-            raise HubRefused(url, 0, "", "too often: too many redirects")
-        except RuntimeError as error:
-            # huggingface_hub closes the shared session in one thread while another uses it.
-            if "closed" not in str(error):
-                raise
-            raise ConnectionError(str(error)) from error
+            else:
+                url = within_repository(self.endpoint, url, location)
+        raise HubRefused(url, 0, "", "too often: too many redirects")
+
+    def _response(self, url: str, headers: Mapping[str, str], timeout: float, *, with_token: bool) -> Any:
+        """The answer to one request, which may have been sent already."""
+        if with_token:
+            # The user agent names this machine, which has to be examined for it: an early request needs none.
+            early = take_early(url, {**(self._headers or authorization(self.endpoint)), **headers})
+            if early is not None:
+                return early.response()
+        own = self._own_headers()
+        own = own if with_token else {name: value for name, value in own.items() if name not in _OWN_HEADERS}
+        return send(url, {**own, **headers}, timeout)
 
 
 def _gives_ranges(response: Any) -> bool:

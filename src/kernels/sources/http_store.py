@@ -127,17 +127,10 @@ class HttpStore:
             raise HubUnavailable(f"{self.url} answered {error}, for {without_query(url)}.") from None
         except KernelsError:  # some are an OSError too, and none is a connection error
             raise
-        except RuntimeError as error:
-            if "closed" not in str(error):
-                raise
-            raise self._broken(url, error) from None
         except connection_errors() as error:
-            raise self._broken(url, error) from None
-
-    def _broken(self, url: str, error: BaseException) -> HubUnavailable:
-        return HubUnavailable(
-            f"{self.url} stopped to answer ({type(error).__name__}: {error}), for {without_query(url)}."
-        )
+            raise HubUnavailable(
+                f"{self.url} stopped to answer ({type(error).__name__}: {error}), for {without_query(url)}."
+            ) from None
 
     def _missing(self, path: str, error: HubRefused | Moved) -> KernelsError:
         if isinstance(error, Moved):

@@ -45,7 +45,7 @@ _MAX_WAIT_HEADER = 256
 #: The longest URL that is followed; a signed one of a CDN has some 2,000 characters.
 _MAX_URL = 8192
 
-_REPOSITORY = re.compile(r"/api/(?:kernels|models)/([^/]+/[^/]+)(?:/|$)")
+_REPOSITORY = re.compile(r"/api/kernels/([^/]+/[^/]+)(?:/|$)")
 
 #: The most that is unpacked at once.
 _PIECE = 1024 * 1024
@@ -208,7 +208,7 @@ def chunks(response: Any, limit: int, seconds: float) -> Iterator[bytes]:
     if response.is_stream_consumed:
         unpacker, parts = None, iter((response.content,))  # the library has unpacked it
     else:
-        parts = response.iter_raw()
+        parts = _as_sent(response)
     for raw in parts:
         check_cancelled()
         if time.monotonic() > deadline:
@@ -225,6 +225,16 @@ def chunks(response: Any, limit: int, seconds: float) -> Iterator[bytes]:
                 return
     if unpacker is not None and not unpacker.eof and received:
         raise WrongAnswer("with gzip that is cut short")
+
+
+def _as_sent(response: Any) -> Iterator[bytes]:
+    try:
+        yield from response.iter_raw()
+    except RuntimeError as error:
+        # huggingface_hub closes the session, which is everybody's, in one thread while another uses it.
+        if "closed" not in str(error):
+            raise
+        raise ConnectionError(str(error)) from None
 
 
 def _unpacked(unpacker: Any, raw: bytes, most: int) -> Iterator[bytes]:
