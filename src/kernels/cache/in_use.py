@@ -8,20 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernels.support.tasks import pause
-
 __all__ = ["in_use", "unused"]
-
-#: Removing a commit mostly takes less. The wait is not longer because every process that can read the folder can lock
-#: it; a build that is removed after all is downloaded again.
-_REMOVAL_SECONDS = 2.0
-
-_POLL_SECONDS = 0.01
 
 
 @contextmanager
@@ -32,7 +23,7 @@ def in_use(folder: Path) -> Iterator[bool]:
         folder: The folder.
 
     Yields:
-        Whether it exists.
+        Whether it is there, and is not being removed.
 
     Example:
         >>> import tempfile
@@ -40,18 +31,8 @@ def in_use(folder: Path) -> Iterator[bool]:
         ...     there
         True
     """
-    try:
-        descriptor = _open(folder)
-    except OSError:
-        yield folder.is_dir()
-        return
-    try:
-        deadline = time.monotonic() + _REMOVAL_SECONDS
-        while not _lock(descriptor, shared=True) and time.monotonic() < deadline:
-            pause(_POLL_SECONDS)  # it is being removed
-        yield _is_still(descriptor, folder)
-    finally:
-        os.close(descriptor)
+    with _opened(folder) as descriptor:
+        yield folder.is_dir() if descriptor is None else _lock(descriptor, folder, shared=True)
 
 
 @contextmanager
@@ -71,37 +52,34 @@ def unused(folder: Path) -> Iterator[bool]:
         ...     free
         False
     """
+    with _opened(folder) as descriptor:
+        yield descriptor is None or _lock(descriptor, folder, shared=False)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int | None]:
     try:
-        descriptor = _open(folder)
+        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
     except OSError:
-        yield True
+        yield None
         return
     try:
-        yield _lock(descriptor, shared=False)
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _open(folder: Path) -> int:
-    return os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+def _lock(descriptor: int, folder: Path, *, shared: bool) -> bool:
+    """Whether a folder is locked now, and is still the one of that path."""
+    if sys.platform != "win32":
+        import fcntl
 
-
-def _lock(descriptor: int, *, shared: bool) -> bool:
-    """Whether a folder is locked now; True where locks do not exist."""
-    if sys.platform == "win32":
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _is_still(descriptor: int, folder: Path) -> bool:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # this file system has no locks
+            pass
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(folder))
     except OSError:

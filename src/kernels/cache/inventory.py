@@ -1,6 +1,6 @@
 """What is in the cache, by repository, commit and build.
 
-Repositories of type `kernel` belong to this project, even if another client filled them; those of other types do not.
+The folders `kernels--<org>--<name>` belong to this project, even if another client filled them; others do not.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import NamedTuple
 
 from kernels import settings
 from kernels.cache.repo_store import RepoStore
@@ -22,9 +22,8 @@ from kernels.cache.work_folders import abandoned_work, folder_size, work_folders
 from kernels.errors import KernelsError, StoreError
 from kernels.models.cache_places import endpoint_key
 from kernels.models.requirement import check_repo_id, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, Heads, RepoFile, Snapshot
 from kernels.support.files import is_real_folder
-from kernels.support.record_file import MAX_LISTING_BYTES, StoredRecord, read_record
 
 __all__ = [
     "CacheContents",
@@ -39,6 +38,9 @@ __all__ = [
 
 _FOLDER = re.compile(r"kernels--([^/]+?)--([^/]+)")
 _LISTING = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})-([0-9a-f]{16})\.json")
+
+#: What follows the URL of a signed mirror in its name in the records.
+_SIGNED = " signed by "
 
 #: For how many seconds the branches of an address that `KERNELS_HUB` does not name any more keep their commits.
 _FORMER_SECONDS = 30 * 24 * 3600.0
@@ -132,21 +134,27 @@ def scan_cache(path: Path | None = None) -> CacheContents:
         StoreError: It cannot be read. A folder that does not exist is an empty cache.
     """
     path = settings.cache_dir() if path is None else path
+    left_alone: list[str] = []
+    stores = list(_repositories(path, left_alone))
+    heads = [store.all_heads() for store, _ in stores]
+    active = _active_hubs()
+    hubs = {endpoint_key(name): name.partition(_SIGNED)[0] for name in active.union(*heads)}
     commits: list[CachedCommit] = []
     uses: Counter[Content] = Counter()
     leftovers: list[Path] = []
-    left_alone: list[str] = []
-    active = _active_hubs()
-    hubs = _known_hubs(path, active)
-    for store, repo_id in _repositories(path, left_alone):
-        listed = _indexed(store)
+    for (store, repo_id), known in zip(stores, heads, strict=True):
         leftovers += store.leftovers()
-        names, branches_known = _names(store, active)
-        refs = _reversed(store.foreign_heads().branches)
+        names = _by_commit(
+            each
+            for name, each in known.items()
+            if name.partition(_SIGNED)[0] in active or time.time() - each.time <= _FORMER_SECONDS
+        )
+        refs = _by_commit([store.foreign_heads()])
+        listed = _listed_by(store)
         found = []
         for commit in sorted({*_snapshots(store, left_alone), *listed}):
-            files = tuple(_files(store, commit))
-            uses.update({(each.facts.st_dev, each.facts.st_ino) for each in files})
+            files = list(_files(store, commit))
+            uses.update({each.content for each in files})
             found.append(
                 CachedCommit(
                     store,
@@ -154,13 +162,13 @@ def scan_cache(path: Path | None = None) -> CacheContents:
                     commit,
                     names.get(commit, ()),
                     refs.get(commit, ()),
-                    branches_known or bool(refs),
+                    bool(known or refs),
                     tuple(hubs.get(key, "") for key in listed.get(commit, ())),
                     _builds(store, commit, files),
-                    sum({(each.facts.st_dev, each.facts.st_ino): each.facts.st_size for each in files}.values()),
+                    sum({each.content: each.size for each in files}.values()),
                     min((each.arrived for each in files), default=None),
                     _used(store, commit),
-                    {(each.facts.st_dev, each.facts.st_ino): each.facts.st_size for each in files if each.own},
+                    {each.content: each.size for each in files if each.own},
                 )
             )
         commits += sorted(found, key=lambda each: -(each.downloaded or 0))
@@ -185,14 +193,14 @@ def freed_size(contents: CacheContents, removed: Iterable[CachedCommit]) -> int:
     return sum(size for key, size in sizes.items() if gone[key] >= contents.others.get(key, 0))
 
 
-def listings(store: RepoStore, commit: str) -> list[tuple[str, tuple[RepoFile, ...]]]:
-    """The file lists of a commit, each with its Hub's key; damaged ones are left out."""
+def listings(store: RepoStore, commit: str) -> list[tuple[RepoFile, ...]]:
+    """The files of a commit, as each Hub listed them; damaged lists are left out."""
     found = []
-    for key in _indexed(store).get(commit, ()):
+    for key in _listed_by(store).get(commit, ()):
         files = store.listed(key, commit)
         with suppress(KernelsError):  # unsafe names
             if files is not None:
-                found.append((key, Snapshot("org/name", commit, files).files))
+                found.append(Snapshot("org/name", commit, files).files)
     return found
 
 
@@ -219,14 +227,11 @@ def _repositories(path: Path, left_alone: list[str]) -> Iterator[tuple[RepoStore
         with suppress(KernelsError):
             check_repo_id(repo_id)
             store = RepoStore(path, repo_id)
-            if not entry.is_dir(follow_symlinks=False) or _linked(store):
+            inside = (store.folder / name for name in ("blobs", "snapshots", "index"))
+            if entry.is_dir(follow_symlinks=False) and not any(each.is_symlink() for each in inside):
+                yield store, repo_id
+            else:
                 left_alone.append(f"{entry.path} is a link, or has a link instead of a folder")
-                continue
-            yield store, repo_id
-
-
-def _linked(store: RepoStore) -> bool:
-    return any((store.folder / name).is_symlink() for name in ("blobs", "snapshots", "index"))
 
 
 def _snapshots(store: RepoStore, left_alone: list[str]) -> Iterator[str]:
@@ -238,19 +243,13 @@ def _snapshots(store: RepoStore, left_alone: list[str]) -> Iterator[str]:
                 left_alone.append(f"{entry.path} is a link")
 
 
-def _indexed(store: RepoStore) -> dict[str, list[str]]:
+def _listed_by(store: RepoStore) -> dict[str, list[str]]:
     """The keys of the Hubs that listed each commit."""
     found: dict[str, list[str]] = {}
-    with suppress(OSError), os.scandir(store.folder / "index") as entries:
-        for match in filter(None, (_LISTING.fullmatch(entry.name) for entry in entries)):
+    with suppress(OSError):
+        for match in filter(None, map(_LISTING.fullmatch, sorted(os.listdir(store.folder / "index")))):
             found.setdefault(match[1], []).append(match[2])
-    return {commit: sorted(keys) for commit, keys in found.items()}
-
-
-class _HubOfHeads(StoredRecord):
-    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
-
-    endpoint: str
+    return found
 
 
 def _active_hubs() -> set[str]:
@@ -261,84 +260,49 @@ def _active_hubs() -> set[str]:
     return set()
 
 
-def _known_hubs(cache: Path, active: Iterable[str]) -> dict[str, str]:
-    """The URL of each Hub by its key: the active ones, and those with recorded branches."""
-    known = {endpoint_key(url): url for url in active}
-    with suppress(OSError):
-        for path in cache.glob("kernels--*/index/heads-*.json"):
-            record = read_record(path, _HubOfHeads)
-            if record is not None and path.name == f"heads-{endpoint_key(record.endpoint)}.json":
-                known[endpoint_key(record.endpoint)] = record.endpoint.partition(" signed by ")[0]
-    return known
-
-
-def _names(store: RepoStore, active: Collection[str]) -> tuple[dict[str, tuple[str, ...]], bool]:
-    """The recorded branches and tags, by their commit, and whether there are any.
-
-    Those of an address that is not used any more do not count for ever: nothing would update or remove them.
-    """
-    found: dict[str, list[str]] = {}
-    known = False
-    with suppress(OSError):
-        for path in sorted((store.folder / "index").glob("heads-*.json")):
-            record = read_record(path, _HubOfHeads)
-            heads = None if record is None else store.heads(record.endpoint)
-            if record is None or heads is None:
-                continue
-            known = True
-            former = record.endpoint.partition(" signed by ")[0] not in active
-            if not (former and time.time() - heads.time > _FORMER_SECONDS):
-                for name, commit in (*heads.branches.items(), *heads.tags.items()):
-                    found.setdefault(commit, []).append(name)
-    return {commit: tuple(dict.fromkeys(names)) for commit, names in found.items()}, known
-
-
-def _reversed(branches: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
-    for name, commit in branches.items():
-        found.setdefault(commit, []).append(name)
+def _by_commit(heads: Iterable[Heads]) -> dict[str, tuple[str, ...]]:
+    """The branches and tags that name each commit."""
+    found: dict[str, dict[str, None]] = {}
+    for each in heads:
+        for name, commit in (*each.branches.items(), *each.tags.items()):
+            found.setdefault(commit, {})[name] = None
     return {commit: tuple(names) for commit, names in found.items()}
 
 
 # Files
 
 
-@dataclass(frozen=True)
-class _OnDisk:
+class _File(NamedTuple):
     path: str  # POSIX path in the repository
-    facts: os.stat_result  # of the content
+    content: Content
+    size: int
     arrived: float
     own: bool  # whether the content is in the repository's own folder
 
 
-def _files(store: RepoStore, commit: str) -> Iterator[_OnDisk]:
+def _files(store: RepoStore, commit: str) -> Iterator[_File]:
     """The files of a snapshot; folders that are links are not entered."""
-    root = os.fspath(store.snapshot(commit))
+    root = store.snapshot(commit)
     blobs = os.path.realpath(store.folder / "blobs")
-    if not is_real_folder(Path(root)):
-        return
-    pending = [""]
-    while pending:
-        prefix = pending.pop()
-        with suppress(OSError), os.scandir(f"{root}/{prefix}") as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(f"{prefix}{entry.name}/")
-                    continue
-                with suppress(OSError):
-                    facts = os.stat(entry.path)
-                    if stat.S_ISREG(facts.st_mode):
-                        own = not entry.is_symlink() or os.path.dirname(os.path.realpath(entry.path)) == blobs
-                        yield _OnDisk(prefix + entry.name, facts, os.lstat(entry.path).st_mtime, own)
+    for parent, _, names in os.walk(root) if is_real_folder(root) else ():
+        for name in names:
+            path = Path(parent, name)
+            with suppress(OSError):
+                facts = path.stat()
+                if stat.S_ISREG(facts.st_mode):
+                    own = not path.is_symlink() or os.path.dirname(os.path.realpath(path)) == blobs
+                    content = facts.st_dev, facts.st_ino
+                    arrived = path.lstat().st_mtime
+                    yield _File(path.relative_to(root).as_posix(), content, facts.st_size, arrived, own)
 
 
-def _builds(store: RepoStore, commit: str, files: Iterable[_OnDisk]) -> tuple[CachedBuild, ...]:
+def _builds(store: RepoStore, commit: str, files: Iterable[_File]) -> tuple[CachedBuild, ...]:
     contents: dict[str, dict[Content, int]] = {}
     for each in files:
         parts = each.path.split("/", 2)
         if len(parts) == 3 and parts[0] == BUILD_FOLDER:
-            contents.setdefault(parts[1], {})[each.facts.st_dev, each.facts.st_ino] = each.facts.st_size
-    listed = [Snapshot("org/name", commit, files).builds for _, files in listings(store, commit)]
+            contents.setdefault(parts[1], {})[each.content] = each.size
+    listed = [Snapshot("org/name", commit, files).builds for files in listings(store, commit)]
 
     def complete(variant: str) -> bool | None:
         if not listed:

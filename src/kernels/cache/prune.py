@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from kernels.cache.in_use import unused
 from kernels.cache.inventory import CacheContents, CachedCommit, freed_size, leftover_size, listings
 from kernels.cache.repo_store import CLEARING, RepoStore
-from kernels.cache.work_folders import remove_work
+from kernels.cache.work_folders import folder_size, remove_work
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE
@@ -99,7 +99,7 @@ def plan_prune(
     for commit in contents.commits:
         if repos and commit.repo_id not in repos:
             continue
-        reason = _stays(commit, locks, everything) or _young(commit, older_than, now)
+        reason = _reason_to_keep(commit, locks, everything, older_than, now)
         if reason is None:
             remove.append(commit)
         elif commit.size:
@@ -126,24 +126,23 @@ def prune(planned: PrunePlan) -> PruneResult:
         by_repository.setdefault(commit.store.folder, []).append(commit)
     for commits in by_repository.values():
         with _explained(commits[0].store), ExitStack() as held:
-            free = [commit for commit in commits if _not_in_use(commit, held)]
+            free = [commit for commit in commits if _hold(commit, held)]
             skipped += [commit for commit in commits if commit not in free]
             freed += _remove(commits[0].store, free)
             removed += free
     for path in planned.leftovers:
         with suppress(OSError):  # it can stay
             check_folders(path.parent)  # again: it may have been replaced by a link
-            if is_real_folder(path):
-                freed += remove_work(path)
-            else:
-                freed += _remove_lock(path) if path.suffix == ".lock" else _unlink(path)
+            freed += _remove_leftover(path)
     return PruneResult(tuple(removed), tuple(skipped), freed)
 
 
 # What stays
 
 
-def _stays(commit: CachedCommit, locks: Sequence[Lock], everything: bool) -> str | None:
+def _reason_to_keep(
+    commit: CachedCommit, locks: Sequence[Lock], everything: bool, older_than: float | None, now: float
+) -> str | None:
     for lock in locks:
         if any(pin.commit == commit.commit for pin in lock.pins):
             return f"pinned by {lock.where}"
@@ -153,48 +152,40 @@ def _stays(commit: CachedCommit, locks: Sequence[Lock], everything: bool) -> str
         return f"head of {', '.join(commit.branches)}"
     if not commit.branches_known and not everything:
         return "no branch of it is recorded"
+    days = (now - max(commit.used or 0, commit.downloaded or 0)) / _DAY
+    if older_than is not None and days < older_than:
+        return f"used or downloaded {days:.0f} days ago"
     return None
-
-
-def _young(commit: CachedCommit, older_than: float | None, now: float) -> str | None:
-    last = max(commit.used or 0, commit.downloaded or 0)
-    days = (now - last) / _DAY
-    if older_than is None or days >= older_than:
-        return None
-    return f"used or downloaded {days:.0f} days ago"
 
 
 def _idle_locks(cache: Path, now: float) -> Iterator[Path]:
     """Lock files of kernels' repositories that are older than a day; some may be held."""
     root = cache / ".locks"
-    if not is_real_folder(root):
-        return
-    for folder in sorted(root.glob("kernels--*")):
-        if is_real_folder(folder):
-            for path in sorted(folder.glob("*.lock")):
-                with suppress(OSError):
-                    if now - path.lstat().st_mtime > _DAY and not path.is_symlink():
-                        yield path
+    folders = sorted(root.glob("kernels--*")) if is_real_folder(root) else []
+    for path in (path for folder in folders if is_real_folder(folder) for path in sorted(folder.glob("*.lock"))):
+        with suppress(OSError):
+            if now - path.lstat().st_mtime > _DAY and not path.is_symlink():
+                yield path
 
 
 # Removal
 
 
-def _not_in_use(commit: CachedCommit, held: ExitStack) -> bool:
-    """Whether no process downloads or loads files of a commit; until `held` is closed, none can."""
-    variants = {build.variant for build in commit.builds}
-    for _, files in listings(commit.store, commit.commit):
-        variants |= {parts[1] for file in files if len(parts := file.path.split("/", 2)) == 3}
+def _hold(commit: CachedCommit, held: ExitStack) -> bool:
+    """Hold all locks of a commit until `held` is closed; False if a process downloads or loads files of it."""
     store = commit.store
+    variants = {build.variant for build in commit.builds}
+    for files in listings(store, commit.commit):
+        variants |= {parts[1] for file in files if len(parts := file.path.split("/", 2)) == 3}
+    read = [STATUS_FILE, *(f"{BUILD_FOLDER}/{name}/{METADATA_FILE}" for name in sorted(variants))]
     locks = [store.lock(f"{commit.commit}-{name}") for name in ("index", *sorted(variants))]
-    locks += [
-        store.reading_lock(commit.commit, path)
-        for path in (STATUS_FILE, *(f"{BUILD_FOLDER}/{name}/{METADATA_FILE}" for name in sorted(variants)))
-    ]
     with ExitStack() as mine:
-        for lock in locks:
-            if not mine.enter_context(_at_once(lock)):
+        for lock in (*locks, *(store.reading_lock(commit.commit, path) for path in read)):
+            try:
+                lock.acquire(seconds=0)
+            except LockHeld:
                 return False
+            mine.callback(lock.release)
         for name in sorted(variants):
             if not mine.enter_context(unused(store.snapshot(commit.commit) / BUILD_FOLDER / name)):
                 return False
@@ -202,66 +193,43 @@ def _not_in_use(commit: CachedCommit, held: ExitStack) -> bool:
     return True
 
 
-@contextmanager
-def _at_once(lock: WorkLock) -> Iterator[bool]:
-    """Take a lock that no process holds."""
-    try:
-        lock.acquire(seconds=0)
-    except LockHeld:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
-
-
 def _remove(store: RepoStore, commits: Sequence[CachedCommit]) -> int:
-    """Remove commits of a repository; returns the bytes of the files removed."""
+    """Remove commits of a repository, whose locks are held; returns the bytes of the files removed."""
+    snapshots, blobs, index = (store.folder / name for name in ("snapshots", "blobs", "index"))
     # Checked again: a folder may have been replaced by a link.
-    if not commits or not all(is_real_folder(path) for path in (store.folder, store.folder / "snapshots")):
+    if not commits or not all(map(is_real_folder, (store.folder, snapshots))):
         return 0
-    freed = 0
     with exclusively(store.lock(CLEARING)):
-        released: dict[str, None] = {}
-        for commit in commits:
-            released.update(dict.fromkeys(_blobs_of(store, commit)))
-            freed += _remove_snapshot(store, commit)
-        freed += _remove_blobs(store, released)
-        for commit in commits:
-            for path in _records(store, commit.commit):
-                _unlink(path)
-        _tidy(store)
+        roots = [root for commit in commits if is_real_folder(root := store.snapshot(commit.commit))]
+        released = {name for root in roots for name in _blobs_of(store, root)}
+        freed = sum(map(_remove_tree, roots))
+        if is_real_folder(blobs):
+            freed += sum(_unlink(blobs / name) for name in released.difference(_blobs_of(store, snapshots)))
+        if is_real_folder(index):
+            for commit in commits:
+                for path in index.glob(f"{commit.commit}-*"):
+                    _unlink(path)
+            if not any(snapshots.iterdir()) and not (store.folder / "refs").exists():
+                for path in (*index.glob("heads-*.json"), *index.glob("mirror-*.json")):
+                    _unlink(path)
+        for folder in (index, blobs, snapshots, store.folder):
+            with suppress(OSError):  # something else is in it
+                os.rmdir(folder)
     return freed
 
 
-def _blobs_of(store: RepoStore, commit: CachedCommit) -> Iterator[str]:
-    """The names of the contents in the repository's own folder that a commit links to."""
-    root = store.snapshot(commit.commit)
-    for target in _links(root):
-        if os.path.dirname(target) == os.fspath(store.folder / "blobs"):
-            yield os.path.basename(target)
-
-
-def _links(root: Path) -> Iterator[str]:
-    """The absolute targets of the links below a folder; linked folders are not entered."""
-    for parent, folders, names in os.walk(root, followlinks=False):
+def _blobs_of(store: RepoStore, root: Path) -> Iterator[str]:
+    """The names of the contents of a repository that links below a folder lead to; linked folders are not entered."""
+    blobs = os.fspath(store.folder / "blobs")
+    for parent, folders, names in os.walk(root):
         for name in (*folders, *names):
-            path = os.path.join(parent, name)
             with suppress(OSError):
-                yield os.path.normpath(os.path.join(parent, os.readlink(path)))
+                target = os.path.normpath(os.path.join(parent, os.readlink(os.path.join(parent, name))))
+                if os.path.dirname(target) == blobs:
+                    yield os.path.basename(target)
 
 
-def _remove_snapshot(store: RepoStore, commit: CachedCommit) -> int:
-    root = store.snapshot(commit.commit)
-    if not is_real_folder(root):
-        return 0
-    size = sum(leftover_size(Path(parent, name)) for parent, _, names in os.walk(root) for name in names)
-    _remove_tree(root)
-    return size
-
-
-def _remove_tree(root: Path) -> None:
+def _remove_tree(root: Path) -> int:
     """Remove a folder and the links in it, not their targets; a file that is added meanwhile stays."""
 
     def ignore(_: object, __: str, problem: Any) -> None:
@@ -270,46 +238,24 @@ def _remove_tree(root: Path) -> None:
         if not (isinstance(error, OSError) and error.errno in _MEANWHILE):
             raise error
 
+    size = folder_size(root)
     if sys.version_info >= (3, 12):
         shutil.rmtree(root, onexc=ignore)
     else:
         shutil.rmtree(root, onerror=ignore)
+    return size
 
 
 #: Another process added a file to a folder (ENOTEMPTY, on some systems EEXIST), or removed it first.
 _MEANWHILE = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT})
 
 
-def _remove_blobs(store: RepoStore, names: Mapping[str, None]) -> int:
-    blobs = store.folder / "blobs"
-    if not is_real_folder(blobs):
-        return 0
-    used = {os.path.basename(target) for target in _links(store.folder / "snapshots")}
-    return sum(_unlink(blobs / name) for name in names if name not in used)
-
-
-def _records(store: RepoStore, commit: str) -> Iterator[Path]:
-    index = store.folder / "index"
-    if is_real_folder(index):
-        yield from sorted(index.glob(f"{commit}-*"))
-
-
-def _tidy(store: RepoStore) -> None:
-    """Remove the folder of a kernel without commits; a folder with any other file stays."""
-    snapshots = store.folder / "snapshots"
-    if any(snapshots.glob("*")) or (store.folder / "refs").exists():
-        return
-    index = store.folder / "index"
-    if is_real_folder(index):
-        for path in (*index.glob("heads-*.json"), *index.glob("mirror-*.json")):
-            _unlink(path)
-    for folder in (index, store.folder / "blobs", snapshots, store.folder):
-        with suppress(OSError):
-            os.rmdir(folder)
-
-
-def _remove_lock(path: Path) -> int:
-    """Remove a lock file that no process holds."""
+def _remove_leftover(path: Path) -> int:
+    """Remove a temporary file, the folder of a run that was killed, or a lock that no process holds."""
+    if is_real_folder(path):
+        return remove_work(path)
+    if path.suffix != ".lock":
+        return _unlink(path)
     lock = WorkLock(path)
     if not lock.try_acquire():
         return 0

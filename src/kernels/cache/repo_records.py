@@ -190,6 +190,16 @@ class RepoRecords:
             return None
         return Heads(record.branches, record.tags, record.time)
 
+    def all_heads(self) -> dict[str, Heads]:
+        """The branches and tags as each Hub last gave them, by its name in the records."""
+        found = {}
+        with suppress(OSError):
+            for path in sorted((self.folder / "index").glob("heads-*.json")):
+                record = read_record(path, _Heads)
+                if record is not None and path.name == f"heads-{endpoint_key(record.endpoint)}.json":
+                    found[record.endpoint] = Heads(record.branches, record.tags, record.time)
+        return found
+
     def keep_heads(self, endpoint: str, heads: Heads) -> None:
         """Store the branches and tags that a Hub gave."""
         record = _Heads(_FORM, endpoint, heads.time, dict(heads.branches), dict(heads.tags))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,65 +67,57 @@ def verify_contents(
 
 
 def _check(commit: CachedCommit, repair: bool) -> VerifiedCommit:
-    store = commit.store
-    lists = [files for _, files in listings(store, commit.commit)]
-    # A mirror lists some of the builds that the Hub lists, so a file counts that any of them lists.
-    listed = dict.fromkeys(file for files in lists or [store.listing(commit.commit)] for file in files)
-    root = store.snapshot(commit.commit)
-    here = [file for file in listed if os.path.lexists(root / file.path)]
-    wrong = changed_files(root, here)
-    right = {file.path: file for file in here if file not in wrong}
-    changed = [*{file.path: file for file in wrong if file.path not in right}.values()]
-    files = tuple(({file.path: file for file in listed} | right).values())
-    unlisted = _unlisted(commit, files) if lists else []
-    digest = [] if changed or unlisted else list(_wrong_digests(commit, files))
-    repair = repair and all(is_below(root, path) for path in (*(file.path for file in changed), *unlisted))
-    if repair:
-        for file in changed:
-            with exclusively(store.lock(f"{commit.commit}-{_variant(file)}")):
-                if changed_files(root, [file]):
-                    store.writer(commit.commit).remove(file)
-        for path in unlisted:
-            with suppress(OSError):
-                os.unlink(root / path)
+    store, root = commit.store, commit.store.snapshot(commit.commit)
+    lists = listings(store, commit.commit)
+    # A mirror lists some of the builds that the Hub lists, and a build may differ: each list counts.
+    listed: dict[str, list[RepoFile]] = {}
+    for file in dict.fromkeys(file for files in lists or [store.listing(commit.commit)] for file in files):
+        listed.setdefault(file.path, []).append(file)
+    here = [path for path in listed if os.path.lexists(root / path)]
+    wrong = set(changed_files(root, [file for path in here for file in listed[path]]))
+    changed = [path for path in here if wrong.issuperset(listed[path])]
+    unlisted = sorted(set(_files_of_builds(root)).difference(listed)) if lists else []
+    digest: list[str] = []
+    if not (changed or unlisted):
+        right = [next((each for each in files if each not in wrong), files[0]) for files in listed.values()]
+        digest = list(_wrong_digests(commit, right))
+    repair = repair and bool(changed or unlisted) and all(is_below(root, path) for path in (*changed, *unlisted))
+    for path in changed if repair else ():
+        with exclusively(store.lock(f"{commit.commit}-{_build_of(path)}")):
+            if len(changed_files(root, listed[path])) == len(listed[path]):  # nobody has repaired it meanwhile
+                content = os.path.basename(os.path.realpath(root / path))
+                file = next((each for each in listed[path] if each.blob == content), listed[path][0])
+                store.writer(commit.commit).remove(file)
+    for path in unlisted if repair else ():
+        with suppress(OSError):
+            os.unlink(root / path)
     return VerifiedCommit(
-        commit,
-        len({file.path for file in here}),
-        bool(lists),
-        tuple(file.path for file in changed),
-        tuple(unlisted),
-        tuple(digest),
-        repair and bool(changed or unlisted),
+        commit, len(here), bool(lists), tuple(changed), tuple(unlisted), tuple(digest), repaired=repair
     )
 
 
-def _variant(file: RepoFile) -> str:
-    parts = file.path.split("/", 2)
+def _build_of(path: str) -> str:
+    parts = path.split("/", 2)
     return parts[1] if len(parts) == 3 else "index"
 
 
-def _unlisted(commit: CachedCommit, files: tuple[RepoFile, ...]) -> list[str]:
-    """Files of a kernel's builds that are not listed."""
-    root = commit.store.snapshot(commit.commit)
-    if not is_real_folder(root / BUILD_FOLDER):
-        return []
-    known = {file.path for file in files}
-    found = (
-        Path(parent, name).relative_to(root).as_posix()
-        for parent, _, names in os.walk(root / BUILD_FOLDER)
-        for name in names
-    )
-    return sorted(path for path in found if path not in known and not is_bytecode(path))
+def _files_of_builds(root: Path) -> Iterator[str]:
+    """The files in the builds of a snapshot."""
+    for parent, _, names in os.walk(root / BUILD_FOLDER) if is_real_folder(root / BUILD_FOLDER) else ():
+        for name in names:
+            path = Path(parent, name).relative_to(root).as_posix()
+            if not is_bytecode(path):
+                yield path
 
 
-def _wrong_digests(commit: CachedCommit, files: tuple[RepoFile, ...]) -> Iterator[str]:
+def _wrong_digests(commit: CachedCommit, files: Sequence[RepoFile]) -> Iterator[str]:
     root = commit.store.snapshot(commit.commit) / BUILD_FOLDER
     with suppress(KernelsError):  # unsafe names: such a snapshot is never loaded
-        snapshot = Snapshot(commit.repo_id, commit.commit, files)
+        snapshot = Snapshot(commit.repo_id, commit.commit, tuple(files))
         for build in commit.builds:
             if commit.store.missing(commit.commit, snapshot.builds.get(build.variant, ())):
                 continue
-            with suppress(KernelsError):
+            with suppress(KernelsError):  # metadata that cannot be read is no metadata with a digest
                 digest = Metadata.read_from_file(root / build.variant / METADATA_FILE).digest
                 if digest is not None:
                     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -79,12 +80,13 @@ def remove_work(folder: Path) -> int:
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of the files in a folder; no link is followed."""
+    """Bytes of the files in a folder; a link has none."""
     size = 0
     for parent, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
-                size += os.lstat(os.path.join(parent, name)).st_size
+                facts = os.lstat(os.path.join(parent, name))
+                size += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
     return size
 
 
