@@ -24,7 +24,7 @@ from kernels.resolver.build_choice import choose_build
 from kernels.resolver.choice import resolve
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.decision import RejectionKind, VariantRejected
-from kernels.resolver.find import FoundSnapshot
+from kernels.resolver.found import FoundSnapshot
 from kernels.resolver.locks import NO_LOCK
 from kernels.resolver.requirements import unmet_prerequisite
 from kernels.resolver.target import Target

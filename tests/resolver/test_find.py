@@ -21,7 +21,8 @@ from kernels.errors import (
 from kernels.models.lockfile import ContentHash, Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.find import FoundSnapshot, find
+from kernels.resolver.find import find
+from kernels.resolver.found import FoundSnapshot
 from kernels.resolver.locks import NO_LOCK, ActiveLock
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources

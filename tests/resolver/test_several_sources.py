@@ -27,7 +27,8 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads, Snapshot
 from kernels.resolver.build_choice import choose_from_sources
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.find import find, leads_on
+from kernels.resolver.find import find
+from kernels.resolver.found import leads_on
 from kernels.resolver.locks import NO_LOCK, ActiveLock
 from kernels.resolver.plan import plan_every_build, plan_tree
 from kernels.resolver.target import Target

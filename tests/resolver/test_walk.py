@@ -12,7 +12,7 @@ from kernels.errors import DependencyCycle
 from kernels.models.metadata import MAX_KERNEL_DEPENDS
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
-from kernels.resolver.find import FoundSnapshot
+from kernels.resolver.found import FoundSnapshot
 from kernels.resolver.plan import MAX_DEPTH, Visited, walk
 
 SOURCE = MemorySource({})

@@ -146,7 +146,7 @@ def _is_untrusted(choice: BuildChoice) -> bool:
 
 
 def _plain(choice: BuildChoice, rows: list[dict[str, Any]], unmet: str | None) -> dict[str, Any]:
-    from kernels.resolver.find import why_passed
+    from kernels.resolver.found import why_passed
 
     device = choice.resolution.device
     return {

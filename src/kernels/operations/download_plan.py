@@ -16,7 +16,8 @@ from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.find import FoundSnapshot, find
+from kernels.resolver.find import find
+from kernels.resolver.found import FoundSnapshot
 from kernels.resolver.metadata_of import every_metadata_of
 from kernels.resolver.plan import Planned, PlanTree, plan_every_build, plan_tree
 from kernels.resolver.target import Target

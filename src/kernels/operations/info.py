@@ -22,7 +22,7 @@ from kernels.resolver.build_choice import (
 )
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.decision import VariantRejected
-from kernels.resolver.find import Passed, leads_on, why_passed, with_passed
+from kernels.resolver.found import Passed, leads_on, why_passed, with_passed
 from kernels.resolver.locks import NO_LOCK, ActiveLock, active_lock
 from kernels.resolver.metadata_of import read_metadata
 from kernels.resolver.target import Target

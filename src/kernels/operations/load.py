@@ -22,7 +22,7 @@ from kernels.operations.call import KernelRequest, context_for
 from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.resolver.caller import caller
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.find import SnapshotKey, with_passed
+from kernels.resolver.found import SnapshotKey, with_passed
 from kernels.resolver.likely_builds import LikelyBuilds
 from kernels.resolver.locks import active_lock
 from kernels.resolver.plan import Planned, plan_tree, without_undelivered

@@ -31,7 +31,8 @@ from kernels.operations.open_sources import open_sources
 from kernels.resolver.commit import PickedCommit, fresh_heads, pick_commit
 from kernels.resolver.content_hash import listed_hash
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.find import FoundSnapshot, find
+from kernels.resolver.find import find
+from kernels.resolver.found import FoundSnapshot
 from kernels.resolver.locks import NO_LOCK
 from kernels.resolver.metadata_of import MetadataNotInCache, every_metadata_of
 from kernels.resolver.plan import Visited, mention_absent, walk

@@ -24,13 +24,15 @@ from kernels.models.snapshot import METADATA_FILE, Snapshot
 from kernels.resolver.choice import Resolution, rank
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.decision import NotInMirror, RejectionKind
-from kernels.resolver.find import FoundSnapshot, find, why_passed
-from kernels.resolver.metadata_of import MAX_READ_BYTES, metadata_bytes, metadata_in_order, metadata_of
+from kernels.resolver.find import find
+from kernels.resolver.found import FoundSnapshot, why_passed
+from kernels.resolver.metadata_of import MAX_READ_BYTES, metadata_bytes, metadata_of
 from kernels.resolver.target import Target
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support.formatting import format_names, shell_word
 from kernels.support.logs import logger
+from kernels.support.tasks import side_by_side
 from kernels.support.text import clean, one_line
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, unverified
@@ -52,6 +54,12 @@ MAX_READ = 256
 
 #: Versions that are looked at to name one that has a suitable build, and builds of each whose metadata is read.
 _MAX_ALTERNATIVES, _HINT_READ = 5, 16
+
+#: Builds whose metadata is read at the same time.
+_AT_ONCE = 8
+
+#: Errors of a build's metadata that reject it; any other one says nothing about the build.
+_REJECTS = (InvalidMetadata, UntrustedSignature)
 
 #: What the name of a build says.
 _BY_NAME = frozenset(RejectionKind) - {
@@ -176,21 +184,30 @@ def _choose_listed(context: ResolveContext, found: FoundSnapshot, *, every: bool
         device=context.device,
     )
 
-    def read(name: str) -> Metadata | KernelsError:
-        try:
-            return metadata_of(context, found, name)
-        except (InvalidMetadata, UntrustedSignature) as error:
-            return error
-
     likely = context.likely if fetchable and not every else None
     unread = [name for name in ranking.fitting if name not in known]
-    with metadata_in_order(read, list(_readable(snapshot, unread, most)), alone=0 if every else 1) as facts:
-        for name in unread:
+    readable = set(_readable(snapshot, unread, most))
+
+    def read(name: str) -> Metadata | KernelsError:
+        try:
+            return metadata_of(context, found, name) if name in readable else _too_many(most)
+        except KernelsError as error:
+            return error
+
+    def facts() -> Iterator[tuple[str, Metadata | KernelsError]]:
+        groups = [] if every else [unread[:1]]  # usually the first one suits, and no other is read
+        groups += [unread[start : start + _AT_ONCE] for start in range(len(groups), len(unread), _AT_ONCE)]
+        for group in filter(None, groups):
             if likely is not None:
-                likely.expect(found, name, signed=found.signing_rule(context) is not None)
-            known[name] = next(facts, None) or _too_many(most)
-            if not every and ranking.rejection(name, known[name]) is None:
-                break
+                likely.expect(found, group[0], signed=found.signing_rule(context) is not None)
+            yield from zip(group, side_by_side(read, group, at_once=_AT_ONCE, name="metadata"), strict=True)
+
+    for name, fact in facts():
+        if isinstance(fact, KernelsError) and name in readable and not isinstance(fact, _REJECTS):
+            raise fact
+        known[name] = fact
+        if not every and ranking.rejection(name, fact) is None:
+            break
     resolution = ranking.decide(known)
     if likely is not None:
         likely.settle(found, None if resolution.best is None else resolution.best.name)

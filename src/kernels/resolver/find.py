@@ -12,55 +12,33 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import msgspec
-
 from kernels.errors import (
-    BackendUnavailable,
-    HubUnavailable,
     InvalidRepository,
     KernelsError,
     LockError,
-    NoSuitableBuild,
     NotInCache,
     NotLocked,
     PinnedCommitGone,
-    PublisherUnknown,
-    RepositoryNotFound,
     RevisionNotFound,
-    UnsupportedSpecifier,
     UntrustedSignature,
 )
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import STATUS_FILE, Snapshot
 from kernels.resolver.commit import PickedCommit, pick_commit
+from kernels.resolver.found import FoundSnapshot, Passed, leads_on, why_passed, with_passed
 from kernels.sources.base import Moved, Source
 from kernels.support import distributed
 from kernels.support.logs import logger
 from kernels.support.tasks import side_by_side
-from kernels.support.text import indented
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, PublisherTrust, admission, ask_trust
 
 if TYPE_CHECKING:
-    from kernels.models.lockfile import ContentHash
     from kernels.resolver.context import ResolveContext
-    from kernels.trust.policy import Rule
 
-__all__ = [
-    "FoundSnapshot",
-    "Passed",
-    "PickCommit",
-    "SnapshotKey",
-    "check_move",
-    "find",
-    "leads_on",
-    "mention_unlocked",
-    "why_passed",
-    "with_passed",
-]
+__all__ = ["PickCommit", "check_move", "find", "mention_unlocked"]
 
 _T = TypeVar("_T")
-_Error = TypeVar("_Error", bound=KernelsError)
 
 _log = logger(__name__)
 _log_moved = logger("kernels.status")
@@ -68,75 +46,8 @@ _log_moved = logger("kernels.status")
 #: The most moves from one repository to the next.
 MAX_MOVES = 5
 
-#: A source after which the next one was asked, and what it does not have.
-Passed = tuple[Source, KernelsError]
-
 #: Picks the commit of a requirement; the last argument is that of the repository's former name, if a lock picked it.
 PickCommit = Callable[[Requirement, Source, "PickedCommit | None"], PickedCommit]
-
-
-class SnapshotKey(NamedTuple):
-    """What identifies a snapshot: its source's URL or name, its repository and its commit."""
-
-    source: str
-    repo_id: str
-    commit: str
-
-
-class FoundSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot that a requirement leads to.
-
-    Attributes:
-        asked: The requirement that this snapshot answers: the first one, or the one that a redirect names.
-        requirement: The same, with the version or revision that was picked.
-        source: Where it comes from.
-        snapshot: The repository at a commit.
-        lock: The lock that chose the commit, as a message calls it; None where no lock did.
-        listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
-        version: The version that was first asked for, or picked; a redirect may name a revision instead.
-        admission: What may be done with it: the least that any step on the way allows.
-        former: The requirements on the way that name the repository as it was called before it was renamed.
-        redirects: The snapshots before this one, each of which redirects to the next.
-        passed: The sources that were asked before, and what they do not have.
-        final: Whether no other source is asked, whatever is wrong with this one: an error says all there is to say.
-    """
-
-    asked: Requirement
-    requirement: Requirement
-    source: Source
-    snapshot: Snapshot
-    lock: str | None = None
-    listed_as: str = ""
-    version: int | None = None
-    admission: Admission = Admission.GRANTED
-    former: tuple[Requirement, ...] = ()
-    redirects: tuple[FoundSnapshot, ...] = ()
-    passed: tuple[Passed, ...] = ()
-    final: bool = True
-
-    @property
-    def key(self) -> SnapshotKey:
-        """What identifies the snapshot."""
-        return SnapshotKey(self.source.endpoint or self.source.name, self.snapshot.repo_id, self.snapshot.commit)
-
-    @property
-    def steps(self) -> tuple[FoundSnapshot, ...]:
-        """Each snapshot on the way; all but the last one redirect."""
-        return (*self.redirects, self)
-
-    def pinned_content(self, context: ResolveContext, variant: str) -> ContentHash | None:
-        """The content that the lock pins of a build; None where the lock pins no content of the commit.
-
-        Raises:
-            DigestMismatch: The lock pins the content of the commit's builds, and this build is not among them.
-        """
-        return None if self.lock is None else context.lock.content(self.listed_as, self.snapshot.commit, variant)
-
-    def signing_rule(self, context: ResolveContext) -> Rule | None:
-        """Who must have signed the snapshot's builds; None where they need no signature."""
-        if context.signing is None or self.source.user_owned:
-            return None
-        return context.signing.required_rule(self.snapshot.repo_id)
 
 
 class _Way(NamedTuple):
@@ -474,48 +385,6 @@ def _error_of_lock(error: KernelsError, picked: PickedCommit) -> KernelsError:
     from kernels.models.lockfile import lock_again
 
     return PinnedCommitGone(f"{message} {lock_again(lock, f'kernels lock --upgrade-repo {repo_id}')}")
-
-
-# Sources that are passed over
-
-
-def leads_on(error: BaseException) -> bool:
-    """Whether an error of a source says that it does not have something, so that the next source is asked.
-
-    Example:
-        >>> from kernels.errors import UntrustedPublisher
-        >>> leads_on(RevisionNotFound("no version 2")), leads_on(UntrustedPublisher("not trusted"))
-        (True, False)
-    """
-    absent = (RepositoryNotFound, RevisionNotFound, NotInCache, NoSuitableBuild)
-    if isinstance(error, HubUnavailable):
-        return not error.refused
-    return isinstance(error, absent) and not isinstance(error, (BackendUnavailable, UnsupportedSpecifier))
-
-
-def why_passed(asked: object, source: Source, error: KernelsError) -> str:
-    """Why the source after this one was asked, as the beginning of a sentence.
-
-    Args:
-        asked: What was asked for.
-        source: The source.
-        error: What it does not have.
-    """
-    if isinstance(error, NoSuitableBuild):
-        return f"{source.name} has no suitable build of {asked}"
-    if isinstance(error, PublisherUnknown):
-        return f"{source.name} does not know whether the publisher of {asked} is trusted"
-    if isinstance(error, HubUnavailable):
-        return f"{source.name} did not give {asked} ({str(error).partition(chr(10))[0].rstrip('.')})"
-    return f"{asked} is not in {source.name}"
-
-
-def with_passed(error: _Error, passed: Sequence[Passed]) -> _Error:
-    """An error, with what the other sources said."""
-    if not passed:
-        return error
-    said = [f"  {source.name}: {indented(str(each))}" for source, each in passed]
-    return error.reworded("\n".join([f"{error}", "Other addresses in KERNELS_HUB were asked too:", *said]))
 
 
 def _mention_passed(asked: object, source: Source, passed: Sequence[Passed]) -> None:

@@ -14,7 +14,7 @@ from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE
 from kernels.resolver.metadata_of import metadata_bytes
 
 if TYPE_CHECKING:
-    from kernels.resolver.find import FoundSnapshot, SnapshotKey
+    from kernels.resolver.found import FoundSnapshot, SnapshotKey
     from kernels.sources.speculative_fetch import SpeculativeFetch
 
 __all__ = ["LikelyBuilds"]

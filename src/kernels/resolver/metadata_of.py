@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from kernels.errors import InvalidMetadata, InvalidRepository, MissingMetadata, NotInCache, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, RepoFile, Snapshot
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
-from kernels.support.tasks import results_ahead, side_by_side
+from kernels.support.tasks import side_by_side
 
 if TYPE_CHECKING:
     from kernels.resolver.context import ResolveContext
-    from kernels.resolver.find import FoundSnapshot
+    from kernels.resolver.found import FoundSnapshot
     from kernels.trust.policy import Rule
 
 __all__ = [
@@ -25,12 +23,9 @@ __all__ = [
     "check_signed_version",
     "every_metadata_of",
     "metadata_bytes",
-    "metadata_in_order",
     "metadata_of",
     "read_metadata",
 ]
-
-_T = TypeVar("_T")
 
 #: Bytes of metadata that are read of one snapshot; published builds have a few kilobytes each.
 MAX_READ_BYTES = 64 * 2**20
@@ -127,40 +122,6 @@ def _read_with_signature(source: Source, snapshot: Snapshot, variant: str, metad
             source.read(snapshot, file, file.size)
 
     side_by_side(read, [metadata, bundle], at_once=2, name="signed")
-
-
-@contextmanager
-def metadata_in_order(read: Callable[[str], _T], variants: Sequence[str], *, alone: int) -> Iterator[Iterator[_T]]:
-    """The metadata of builds, in the order of preference, as far as it is used.
-
-    Args:
-        read: Reads the metadata of a build. An error of it is raised where that build's turn comes.
-        variants: The builds.
-        alone: How many of the first are read one after the other: usually the first one suits, and no other is read.
-            The rest is read side by side.
-    """
-
-    def read_later(variant: str) -> Callable[[], _T]:
-        try:
-            result = read(variant)
-        except Exception as error:  # noqa: BLE001 - it is raised where its turn comes
-            return partial(_raise, error)
-        return lambda: result
-
-    with ExitStack() as opened:
-
-        def each() -> Iterator[_T]:
-            yield from map(read, variants[:alone])
-            rest = variants[alone:]
-            if rest:
-                ahead = results_ahead(read_later, rest, at_once=_AT_ONCE, name="metadata")
-                yield from (result() for result in opened.enter_context(ahead))
-
-        yield each()
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
 
 
 def every_metadata_of(context: ResolveContext, found: FoundSnapshot) -> dict[str, Metadata | InvalidMetadata]:

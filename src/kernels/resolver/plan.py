@@ -20,7 +20,8 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.resolver.build_choice import BuildChoice, usable_build
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.find import FoundSnapshot, SnapshotKey, find, leads_on, mention_unlocked
+from kernels.resolver.find import find, mention_unlocked
+from kernels.resolver.found import FoundSnapshot, SnapshotKey, leads_on
 from kernels.resolver.metadata_of import every_metadata_of
 from kernels.resolver.requirements import check_prerequisites
 from kernels.sources.base import Source

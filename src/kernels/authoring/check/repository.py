@@ -13,7 +13,8 @@ from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.build_choice import choose_from_sources
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.find import FoundSnapshot, find
+from kernels.resolver.find import find
+from kernels.resolver.found import FoundSnapshot
 from kernels.resolver.locks import active_lock
 from kernels.resolver.metadata_of import metadata_of
 from kernels.resolver.plan import plan_tree
