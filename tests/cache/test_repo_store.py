@@ -16,7 +16,7 @@ from kernels.errors import InvalidRepository
 from kernels.models.cache_places import endpoint_key
 from kernels.models.snapshot import Heads, RepoFile
 from kernels.support.record_file import StoredRecord, read_record, write_record
-from kernels.trust.content import changed_files
+from kernels.trust.file_hashes import changed_files
 
 COMMIT = "c" * 40
 

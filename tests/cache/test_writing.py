@@ -23,7 +23,7 @@ from kernels.mirror.archive import pack, unpack
 from kernels.models.mirror import MirrorBuild, MirrorFile
 from kernels.models.snapshot import RepoFile
 from kernels.support.files import cannot_write
-from kernels.trust.content import git_blob_id, sha256_file
+from kernels.trust.file_hashes import git_blob_id, sha256_file
 
 pytest.importorskip("zstandard")
 

@@ -25,7 +25,7 @@ from kernels.errors import (
 from kernels.mirror.archive import pack, unpack
 from kernels.mirror.tar_format import tar_header, tar_size
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
-from kernels.trust.content import git_blob_id
+from kernels.trust.file_hashes import git_blob_id
 
 zstandard = pytest.importorskip("zstandard")
 

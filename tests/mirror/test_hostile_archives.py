@@ -20,7 +20,7 @@ from kernels.mirror import archive
 from kernels.mirror.archive import pack, unpack
 from kernels.mirror.tar_format import padding, tar_header
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
-from kernels.trust.content import git_blob_id
+from kernels.trust.file_hashes import git_blob_id
 
 zstandard = pytest.importorskip("zstandard")
 

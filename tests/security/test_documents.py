@@ -196,7 +196,8 @@ from kernels.sources.folder import FolderSource
 from kernels.support.files import NotRegularFile
 from kernels.support.yaml import read_yaml
 from kernels.operations.verify_report import report_on_folder
-from kernels.trust.content import BuildContent, sha256_file
+from kernels.trust.content import BuildContent
+from kernels.trust.file_hashes import sha256_file
 
 def status_file(root):
     source = FolderSource(root)

@@ -12,7 +12,8 @@ import pytest
 
 from kernels.errors import DigestMismatch, InvalidRepository, RequestError, StoreError
 from kernels.models.metadata import Digest
-from kernels.trust.content import BuildContent, git_blob_id, sha256_file
+from kernels.trust.content import BuildContent
+from kernels.trust.file_hashes import git_blob_id, sha256_file
 
 needs_links = pytest.mark.skipif(os.name == "nt", reason="symbolic links need a privilege on Windows")
 

@@ -14,7 +14,8 @@ from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot, is_bytecode
 from kernels.support.files import is_real_folder
 from kernels.support.lock import exclusively
-from kernels.trust.content import BuildContent, changed_files
+from kernels.trust.content import BuildContent
+from kernels.trust.file_hashes import changed_files
 
 __all__ = ["VerifiedCommit", "verify_contents"]
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kernels.cache.repo_records import cache_errors
 from kernels.support.files import LinkedFolder, check_folders, is_real_folder, make_folders, open_regular
 from kernels.support.tasks import check_cancelled
-from kernels.trust.content import is_as_listed
+from kernels.trust.file_hashes import is_as_listed
 
 if TYPE_CHECKING:
     from io import FileIO

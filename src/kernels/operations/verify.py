@@ -6,19 +6,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
-from kernels.errors import (
-    HubUnavailable,
-    KernelsError,
-    NoSuitableBuild,
-    NotInCache,
-)
-from kernels.models.lockfile import ContentHash, unpinned_build
+from kernels.errors import HubUnavailable, KernelsError, NoSuitableBuild, NotInCache
+from kernels.models.lockfile import ContentHash, Pin, unpinned_build
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.open_sources import open_sources
@@ -40,20 +35,6 @@ __all__ = ["verify_lock", "verify_path", "verify_repository"]
 
 #: Builds that are fetched and verified at once; the files of each are hashed side by side as well.
 _AT_ONCE = 4
-
-
-@dataclass(frozen=True)
-class _BuildToVerify:
-    """A build to verify, and what it must be."""
-
-    source: Source
-    snapshot: Snapshot
-    variant: str
-    rules: tuple[Rule, ...]
-    offline: bool
-    version: int | None
-    pinned: ContentHash | None = None
-    not_pinned: str | None = None  # the error where the commit's other builds are pinned, and this one is not
 
 
 def verify_repository(
@@ -84,9 +65,8 @@ def verify_repository(
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
         KernelsError: It is not available; as for `get_kernel`.
     """
-    policy = policy_to_verify(policy)
     requirement = Requirement(repo_id, version=version, revision=revision)
-    return _verify(_chosen(requirement, all_variants, policy, offline, active_lock()))
+    return _some_read(_verify(requirement, active_lock(), policy_to_verify(policy), all_variants, offline))
 
 
 def verify_lock(
@@ -104,14 +84,16 @@ def verify_lock(
         LockError: It is not a lockfile (a `ValueError`).
         KernelsError: As for `verify_repository`.
     """
-    policy = policy_to_verify(policy)
-    lock = active_lock(file=path)
-    builds: list[_BuildToVerify] = []
+    signers, lock = policy_to_verify(policy), active_lock(file=path)
     pins = () if lock.lock is None else lock.lock.pins
-    for pin in {(pin.requirement.repo_id, pin.commit): pin for pin in pins}.values():
-        found = _chosen(Requirement(pin.requirement.repo_id, revision=pin.commit), all_variants, policy, offline, lock)
-        builds += [replace(each, version=pin.requirement.named_version) for each in found]
-    return _verify(builds)
+
+    def verify(pin: Pin) -> list[BuildReport]:
+        asked = Requirement(pin.requirement.repo_id, revision=pin.commit)
+        return _verify(asked, lock, signers, all_variants, offline, version=pin.requirement.named_version)
+
+    each_once = {(pin.requirement.repo_id, pin.commit): pin for pin in pins}
+    reports = side_by_side(verify, each_once.values(), at_once=_AT_ONCE, name="verify")
+    return _some_read([report for each in reports for report in each])
 
 
 def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = False) -> list[BuildReport]:
@@ -128,20 +110,28 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
         RepositoryNotFound: The path has no kernel (a `FileNotFoundError`).
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
     """
-    policy = policy_to_verify(policy)
+    rules = policy_to_verify(policy).all_rules()
+    _check_roots(rules)
     source = PathSource(Path(os.path.abspath(path.expanduser())))
     snapshot = source.snapshot(source.requirement, "")
-    rules = policy.all_rules()
-    return _verify([_BuildToVerify(source, snapshot, name, rules, offline, None) for name in snapshot.builds])
+    return side_by_side(
+        lambda name: _verify_build(source, snapshot, name, rules, offline=offline),
+        snapshot.builds,
+        at_once=_AT_ONCE,
+        name="verify",
+    )
 
 
-def _chosen(
+def _verify(
     requirement: Requirement,
-    all_variants: bool,
-    policy: Policy,
-    offline: bool,
     lock: ActiveLock,
-) -> list[_BuildToVerify]:
+    policy: Policy,
+    all_variants: bool,
+    offline: bool,
+    *,
+    version: int | None = None,
+) -> list[BuildReport]:
+    """The reports on the builds of a repository, at the commit that a lock pins, if it does."""
     context = ResolveContext(
         sources=open_sources(overrides=False, local_files_only=offline),
         target=Target.current(),
@@ -151,48 +141,58 @@ def _chosen(
     )
     choice = None if all_variants else choose_from_sources(context, requirement)
     found = find(context, requirement, lambda found: found, admit=False) if choice is None else choice.found
-    snapshot = found.snapshot
-    if not snapshot.builds:
-        raise NoSuitableBuild(f"{snapshot.repo_id} has no builds at {snapshot.commit}.")
+    source, snapshot = found.source, found.snapshot
     names = list(snapshot.builds)
+    if not names:
+        raise NoSuitableBuild(f"{snapshot.repo_id} has no builds at {snapshot.commit}.")
     if choice is not None:
         if choice.best is None:
             error = no_suitable_build(str(requirement), choice.resolution)
             raise error.reworded(f"{error}\nAll builds are verified with --all-variants.")
         names = [choice.best]
-    hashes = None
-    if found.lock is not None and lock.lock is not None:
-        hashes = lock.lock.hashes.get((found.listed_as, snapshot.commit))
-    rules = (policy.rule(snapshot.repo_id),)
-    version = found.version
-    offline = offline or not found.source.connects
-    return [
-        _BuildToVerify(found.source, snapshot, name, rules, offline, version, *_pin(name, hashes)) for name in names
-    ]
+    rules = [policy.rule(snapshot.repo_id)]
+    _check_roots(rules)
+    pinned = lock.lock.hashes.get((found.listed_as, snapshot.commit)) if found.lock and lock.lock is not None else None
+    verify = partial(
+        _verify_build,
+        source,
+        snapshot,
+        rules=rules,
+        pinned=pinned,
+        offline=offline or not source.connects,
+        version=found.version if version is None else version,
+    )
+    return side_by_side(verify, names, at_once=_AT_ONCE, name="verify")
 
 
-def _pin(variant: str, hashes: Mapping[str, ContentHash] | None) -> tuple[ContentHash | None, str | None]:
-    if hashes is None or variant in hashes:
-        return (hashes or {}).get(variant), None
-    return None, unpinned_build(variant)
-
-
-def _verify(builds: Sequence[_BuildToVerify]) -> list[BuildReport]:
-    for rule in dict.fromkeys(rule for each in builds for rule in each.rules):
-        if rule.trusted_root is not None:  # a wrong path is an error even if no build is signed
+def _check_roots(rules: Iterable[Rule]) -> None:
+    """Raise for a trusted root that cannot be read, also if no build is signed."""
+    for rule in rules:
+        if rule.trusted_root is not None:
             rule.root_content()
-    found = side_by_side(_verify_build, builds, at_once=_AT_ONCE, name="verify")
-    if builds and all(each.digest.verdict == "skipped" and not each.failed for each in found):
-        raise NotInCache(f"None of the builds is in {builds[0].source.name}, and nothing may be downloaded.")
-    return found
 
 
-def _verify_build(build: _BuildToVerify) -> BuildReport:
-    snapshot, name = build.snapshot, build.variant
+def _some_read(reports: list[BuildReport]) -> list[BuildReport]:
+    if reports and all(each.digest.verdict == "skipped" and not each.failed for each in reports):
+        raise NotInCache(f"No build was verified: each is {reports[0].digest.what}.")
+    return reports
+
+
+def _verify_build(
+    source: Source,
+    snapshot: Snapshot,
+    name: str,
+    rules: Sequence[Rule],
+    *,
+    pinned: Mapping[str, ContentHash] | None = None,
+    offline: bool,
+    version: int | None = None,
+) -> BuildReport:
+    """The report on one build, downloaded where it is missing and that is allowed."""
     try:
-        folder = build.source.fetch(snapshot, name)
+        folder = source.fetch(snapshot, name)
     except NotInCache:
-        reason = f"not in {build.source.name}, and nothing may be downloaded"
+        reason = f"not in {source.name}, and nothing may be downloaded"
         report = _unread(name, CheckResult("digest", "skipped", reason), reason)
     except HubUnavailable:  # this says nothing about its content
         raise
@@ -203,19 +203,19 @@ def _verify_build(build: _BuildToVerify) -> BuildReport:
     else:
         report = report_on_folder(
             folder,
-            build.rules,
-            pinned=build.pinned,
+            rules,
+            pinned=(pinned or {}).get(name),
             listed=snapshot.builds[name] if snapshot.listed else (),
-            offline=build.offline,
-            version=build.version,
-            remedy=_remedy(build),
+            offline=offline,
+            version=version,
+            remedy=_remedy(source, snapshot.repo_id),
         )
-    if build.not_pinned is not None:
-        report = msgspec.structs.replace(report, pinned=CheckResult("pinned", "failed", build.not_pinned))
-    if build.source.user_owned:
+    if pinned is not None and name not in pinned:
+        report = replace(report, pinned=CheckResult("pinned", "failed", unpinned_build(name)))
+    if source.user_owned:
         return report
-    untrusted = is_refused(snapshot, build.source.publishers)
-    return msgspec.structs.replace(report, repo_id=snapshot.repo_id, commit=snapshot.commit, untrusted=untrusted)
+    untrusted = is_refused(snapshot, source.publishers)
+    return replace(report, repo_id=snapshot.repo_id, commit=snapshot.commit, untrusted=untrusted)
 
 
 def _unread(variant: str, digest: CheckResult, reason: str) -> BuildReport:
@@ -224,13 +224,13 @@ def _unread(variant: str, digest: CheckResult, reason: str) -> BuildReport:
     return BuildReport(None, None, variant, digest, pinned, signature)
 
 
-def _remedy(build: _BuildToVerify) -> str:
+def _remedy(source: Source, repo_id: str) -> str:
     """What to do with a build whose files are not those in its digest."""
-    if build.source.user_owned:
+    if source.user_owned:
         return "Build or download it again."
-    if isinstance(build.source, FolderSource):
+    if isinstance(source, FolderSource):
         return "Ask the publisher for a new build."
     return (
-        f"Files that were changed here: `kernels cache verify --repo {build.snapshot.repo_id} --repair` downloads them "
-        "again. If none were, ask the publisher for a new build."
+        f"Files that were changed here: `kernels cache verify --repo {repo_id} --repair` downloads them again. If none "
+        "were, ask the publisher for a new build."
     )

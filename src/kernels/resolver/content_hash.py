@@ -17,7 +17,8 @@ from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, UNCOVERED_FILES, RepoFile, Snapshot
 from kernels.sources.base import Source
 from kernels.support.tasks import side_by_side
-from kernels.trust.content import hash_of_files, sha256_file
+from kernels.trust.content import hash_of_files
+from kernels.trust.file_hashes import sha256_file
 
 __all__ = ["listed_hash"]
 

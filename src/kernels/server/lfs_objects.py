@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from kernels.errors import StoreError
 from kernels.support.files import has_room
-from kernels.trust.content import sha256_file
+from kernels.trust.file_hashes import sha256_file
 
 __all__ = ["MAX_OBJECT_BYTES", "LfsObjects", "is_sha256"]
 

@@ -29,6 +29,7 @@ from kernels.sources.http import BRIEF, Patience
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
+from kernels.support.formatting import format_names
 from kernels.support.lock import exclusively
 from kernels.support.logs import logger
 from kernels.support.tasks import side_by_side
@@ -343,7 +344,7 @@ class CachedSource(Source):
             return
         if self.offline:
             raise self._mismatch(snapshot, altered)
-        from kernels.trust.content import changed_files
+        from kernels.trust.file_hashes import changed_files
 
         with exclusively(store.lock(f"{commit}-{variant}")):
             store.mark_fetched(commit)
@@ -422,10 +423,11 @@ class CachedSource(Source):
 
     def _mismatch(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> DigestMismatch:
         root = self._store(snapshot.repo_id).snapshot(snapshot.commit)
-        advice = "Go online to download them again, or delete the repository's folder in the cache."
-        from kernels.trust.content import content_mismatch
-
-        return content_mismatch(snapshot.repo_id, root, (file.path for file in files), advice)
+        named = [file.path if (root / file.path).is_file() else f"{file.path} (missing)" for file in files]
+        return DigestMismatch(
+            f"{snapshot.repo_id} has files that are not what the Hub listed: {format_names(named, limit=5)}, in {root}."
+            " Go online to download them again, or delete the repository's folder in the cache."
+        )
 
 
 def _checked_folder(store: RepoStore, snapshot: Snapshot, variant: str) -> Path:

@@ -22,11 +22,10 @@ from kernels.models.metadata import Digest
 from kernels.models.snapshot import BUILD_FOLDER, UNCOVERED_FILES, is_bytecode
 from kernels.support.files import real_path
 from kernels.support.formatting import format_names
-from kernels.support.hashing import feed_file, git_blob_hasher, on_every_core
+from kernels.support.hashing import on_every_core
+from kernels.trust.file_hashes import algorithm_of, hash_file
 
 if TYPE_CHECKING:
-    from hashlib import _Hash
-
     from kernels.models.lockfile import ContentHash
     from kernels.models.snapshot import RepoFile
 
@@ -34,18 +33,11 @@ __all__ = [
     "BuildContent",
     "BuildFile",
     "FileIdentity",
-    "changed_files",
-    "content_mismatch",
-    "git_blob_id",
     "hash_of_files",
-    "is_as_listed",
-    "sha256_file",
 ]
 
 #: The digest algorithms of `metadata.json`.
 _DIGESTS = ("sha256", "sha512")
-#: The algorithms of git's object ids, as RepoFile.oid has them: a hash over a header and the content.
-_GIT = {40: "git-sha1", 64: "git-sha256"}
 #: How many files of each kind an error message names.
 _NAMED = 10
 
@@ -136,7 +128,7 @@ class BuildContent:
             if found is None or found.odd or found.identity[0] != file.size:
                 return False
             try:
-                return not file.blob or self._hash(name, _algorithm_of(file)) == file.blob
+                return not file.blob or self._hash(name, algorithm_of(file)) == file.blob
             except StoreError:
                 return False
 
@@ -232,7 +224,7 @@ class BuildContent:
         wanted = dict.fromkeys(names, "sha256")
         if kind == GIT_LFS_CONCAT:
             prefix = f"{BUILD_FOLDER}/{self.folder.name}/"
-            kinds = {file.path.removeprefix(prefix): _algorithm_of(file) for file in listed if file.blob}
+            kinds = {file.path.removeprefix(prefix): algorithm_of(file) for file in listed if file.blob}
             wanted = {
                 name: kinds.get(name, "git-sha1") if kinds else _linked_algorithm(self.folder / name) for name in names
             }
@@ -260,7 +252,7 @@ class BuildContent:
     def _hash(self, name: str, algorithm: str) -> str:
         file = self.files[name]
         if algorithm not in file.hashes:
-            file.hashes |= _hash_file(file.path, {algorithm, *self._algorithms})
+            file.hashes |= hash_file(file.path, {algorithm, *self._algorithms})
         return file.hashes[algorithm]
 
     def _walk(self) -> Iterator[tuple[str, BuildFile]]:
@@ -311,114 +303,6 @@ def hash_of_files(kind: str, hashes: Mapping[str, str]) -> ContentHash:
     for path, each in sorted((path.encode(), each) for path, each in hashes.items()):
         hasher.update(path + bytes.fromhex(each) if kind == GIT_LFS_CONCAT else each.encode() + b"  " + path + b"\n")
     return ContentHash(kind, f"sha256-{hasher.hexdigest()}")
-
-
-def sha256_file(path: os.PathLike[str] | str) -> str:
-    """The SHA-256 of a file, as 64 hexadecimal digits: what a Hub's listing gives for large files (`lfs.oid`).
-
-    Args:
-        path: The file, read in blocks.
-
-    Raises:
-        StoreError: It could not be read.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "empty"
-        >>> _ = file.write_bytes(b"")
-        >>> sha256_file(file)[:16]
-        'e3b0c44298fc1c14'
-    """
-    return _hash_file(path, ["sha256"])["sha256"]
-
-
-def git_blob_id(content: os.PathLike[str] | str | bytes) -> str:
-    """The id git gives a file, as 40 hexadecimal digits: what a Hub's listing gives for small files (`oid`).
-
-    Args:
-        content: The file's path, or its bytes.
-
-    Raises:
-        StoreError: The file could not be read.
-
-    Example:
-        >>> git_blob_id(b"")
-        'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
-    """
-    if not isinstance(content, bytes):
-        return _hash_file(content, ["git-sha1"])["git-sha1"]
-    hasher = git_blob_hasher(len(content))
-    hasher.update(content)
-    return hasher.hexdigest()
-
-
-def is_as_listed(path: Path, file: RepoFile) -> bool:
-    """Whether a file on disk has the size that was listed, and the hash where the listing has one."""
-    try:
-        facts = path.stat()
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size != file.size:
-            return False
-        algorithm = _algorithm_of(file)
-        return not file.blob or _hash_file(path, [algorithm])[algorithm] == file.blob
-    except (OSError, StoreError):
-        return False
-
-
-def changed_files(root: Path, files: Iterable[RepoFile]) -> list[RepoFile]:
-    """The files below a folder whose content is not what was listed; those that are missing too."""
-    listed = list(files)
-    same = on_every_core(lambda file: is_as_listed(root / file.path, file), listed, lambda file: file.size)
-    return [file for file, as_listed in zip(listed, same, strict=True) if not as_listed]
-
-
-def content_mismatch(repo_id: str, root: Path, paths: Iterable[str], advice: str) -> DigestMismatch:
-    """The error for files of a repository that are not what was listed.
-
-    Args:
-        repo_id: The repository.
-        root: The folder of the commit.
-        paths: The files, as the repository names them.
-        advice: What to do, a sentence.
-    """
-    named = [path if (root / path).is_file() else f"{path} (missing)" for path in paths]
-    return DigestMismatch(
-        f"{repo_id} has files that are not what the Hub listed: {format_names(named, limit=5)}, in {root}. {advice}"
-    )
-
-
-class _Hashers:
-    """Several hashes of one content."""
-
-    def __init__(self, size: int, algorithms: Iterable[str]) -> None:
-        self._hashers = {each: _hasher(each, size) for each in algorithms}
-
-    def update(self, block: memoryview) -> None:
-        for hasher in self._hashers.values():
-            hasher.update(block)
-
-    def found(self) -> dict[str, str]:
-        return {algorithm: hasher.hexdigest() for algorithm, hasher in self._hashers.items()}
-
-
-def _hasher(algorithm: str, size: int) -> _Hash:
-    return git_blob_hasher(size, algorithm[4:]) if algorithm.startswith("git-") else hashlib.new(algorithm)
-
-
-def _hash_file(path: os.PathLike[str] | str, algorithms: Iterable[str]) -> dict[str, str]:
-    """Hashes of a file, by algorithm, which is read once.
-
-    Raises:
-        StoreError: It could not be read.
-    """
-    try:
-        return feed_file(path, lambda size: _Hashers(size, algorithms)).found()
-    except OSError as error:
-        raise StoreError(f"Cannot read {os.fspath(path)}: {error.strerror or error}.") from error
-
-
-def _algorithm_of(file: RepoFile) -> str:
-    """The algorithm of a listed file's `blob`."""
-    return "sha256" if file.sha256 else _GIT.get(len(file.oid), "git-sha1")
 
 
 def _linked_algorithm(path: Path) -> str:

@@ -22,7 +22,7 @@ from kernels.support import secrets
 from kernels.support.formatting import error_on_one_line, format_text, shell_word
 from kernels.support.logs import make_safe
 from kernels.support.text import clean
-from kernels.trust.content import git_blob_id
+from kernels.trust.file_hashes import git_blob_id
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, HfApi

@@ -15,7 +15,8 @@ from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.resolver.variant import UNIVERSAL, Variant, parse_variant
 from kernels.support.hashing import on_every_core
-from kernels.trust.content import BuildContent, sha256_file
+from kernels.trust.content import BuildContent
+from kernels.trust.file_hashes import sha256_file
 
 __all__ = [
     "BENCHMARKS",
