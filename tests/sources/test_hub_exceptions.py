@@ -129,7 +129,7 @@ def test_a_workers_error_arrives_as_it_was_raised(hub: TestHub) -> None:
 
 
 def test_the_message_can_be_completed_as_in_huggingface_hub() -> None:
-    error: Any = of_hub(errors.RepositoryNotFound("no repository"), "RepositoryNotFoundError")
+    error: Any = of_hub(errors.RepositoryNotFound("no repository"))
     error.append_to_message(", really")
     assert str(error) == "no repository, really"
     assert str(error.reworded("another")) == "another"

@@ -312,12 +312,12 @@ def no_build_error(context: ResolveContext, choice: BuildChoice) -> KernelsError
             f"{format_names(here) or 'none'}; this machine is {context.target}. "
             f"{source.advice(snapshot.repo_id, str(context.target))}"
         )
-        return of_hub(not_here, "LocalEntryNotFoundError")
+        return of_hub(not_here)
     from kernels.resolver.advice import no_suitable_build
 
     error = no_suitable_build(_called(choice), choice.resolution, here=context.target == Target.current())
     if not snapshot.builds and not source.user_owned:
-        error = of_hub(error, "RemoteEntryNotFoundError")
+        error = of_hub(error)
     hint = _LOCAL_HINT if source.user_owned else how_to_mirror(choice, context.target)
     if hint is None and found.final:
         hint = other_version(context, found)

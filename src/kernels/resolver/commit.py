@@ -133,7 +133,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
 
 
 def _missing(message: str) -> RevisionNotFound:
-    return of_hub(RevisionNotFound(message), "RevisionNotFoundError")
+    return of_hub(RevisionNotFound(message))
 
 
 def _offer(heads: Heads) -> str:

@@ -85,7 +85,7 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
     file = snapshot.file(path)
     if file is None:
         missing = MissingMetadata(f"it has no {METADATA_FILE}; builds made before that format have none")
-        raise missing if source.user_owned else of_hub(missing, "RemoteEntryNotFoundError")
+        raise missing if source.user_owned else of_hub(missing)
     if file.size > MAX_METADATA_BYTES:
         raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
     try:

@@ -116,7 +116,7 @@ def not_in_cache(what: str, cache: Path) -> NotInCache:
         f"{what} is not in the cache at {cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
         f"local_files_only){hub}. Download it while online, or set KERNELS_CACHE to the folder that has it."
     )
-    return of_hub(error, "LocalEntryNotFoundError")
+    return of_hub(error)
 
 
 def _heads_of_snapshots(store: RepoStore) -> Heads:

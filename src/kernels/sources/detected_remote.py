@@ -247,7 +247,7 @@ class DetectedRemote(Remote):
             f"mirror.json, as a mirror has: check its URL.{NAME_ADVICE} "
             f"({settings.token_source(self.endpoint).partition(',')[0]})."
         )
-        return of_hub(missing, "RepositoryNotFoundError", refusal)
+        return of_hub(missing, refusal)
 
     def _has_mirror_file(self) -> bool:
         """Whether a mirror's own index is there: a request that only errors, and what is rare, are worth."""

@@ -113,7 +113,7 @@ class FolderSource(_Folder):
         folder = self._repository(repo_id) / commit
         if not folder.is_dir():
             missing = RevisionNotFound(f"{repo_id} has no folder {commit!r} in {folder.parent}.")
-            raise of_hub(missing, "RevisionNotFoundError")
+            raise of_hub(missing)
         return Snapshot(repo_id, commit, files_below(folder, contained=True))
 
     def place(self, snapshot: Snapshot, path: str) -> Path:
@@ -138,7 +138,7 @@ class FolderSource(_Folder):
         folder = self.root / repo_id
         if not folder.is_dir():
             missing = RepositoryNotFound(f"{self.name} has no repository {repo_id}: there is no folder {folder}.")
-            raise of_hub(missing, "RepositoryNotFoundError")
+            raise of_hub(missing)
         return folder
 
 

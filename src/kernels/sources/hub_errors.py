@@ -90,28 +90,25 @@ def refusal(url: str, response: Any) -> HubRefused:
     )
 
 
-def of_hub(error: _Error, theirs: str, refusal: HubRefused | None = None, response: Any = None) -> _Error:
-    """An error that is also one of huggingface_hub's, if the program has imported huggingface_hub.
+def of_hub(error: _Error, refusal: HubRefused | None = None, response: Any = None) -> _Error:
+    """An error that is also huggingface_hub's for the same, if the program has imported huggingface_hub.
 
     Args:
         error: The error of this package.
-        theirs: The name of huggingface_hub's, such as `RevisionNotFoundError`.
         refusal: The Hub's refusal, for the error's `response`.
         response: An answer that is no refusal.
 
     Example:
-        >>> of_hub(RepositoryNotFound("no repository acme/relu"), "RepositoryNotFoundError")
+        >>> of_hub(RepositoryNotFound("no repository acme/relu"))
         RepositoryNotFound('no repository acme/relu')
     """
     if "huggingface_hub.errors" not in sys.modules:
         return error
-    from kernels.sources.hub_exceptions import BOTH, without_secrets
+    from kernels.sources.hub_exceptions import both, without_secrets
 
-    cls = BOTH.get((type(error), theirs))
+    cls = both(type(error), "" if refusal is None else refusal.code)
     if cls is None:  # it is of huggingface_hub already, or a subclass
         return error
-    if theirs.startswith("Local"):
-        return cls(*error.args)  # type: ignore[no-any-return]
     answer = refusal.response if refusal is not None else without_secrets(response)
     return cls(*error.args, response=answer)  # type: ignore[no-any-return]
 
@@ -128,7 +125,6 @@ def no_answer(endpoint: str, what: str, refusal: HubRefused) -> HubUnavailable:
         said = f"redirected the request about {what} {reason}."
     error = of_hub(
         HubUnavailable(f"{endpoint} {said}{advice.get(refusal.status, '')}"),
-        "RemoteEntryNotFoundError" if refusal.code == "EntryNotFound" else "HfHubHTTPError",
         refusal,
     )
     error.refused = refusal.access_refused
@@ -142,12 +138,12 @@ def not_found(endpoint: str, repo_id: str, refusal: HubRefused, commit: str | No
             f"{repo_id} is gated on {endpoint}: ask for access on its page, then set a token that has access: "
             f"{settings.token_source(endpoint)}."
         )
-        return of_hub(gated, "GatedRepoError", refusal)
+        return of_hub(gated, refusal)
     if commit is not None and refusal.revision_missing:
         error = RevisionNotFound(f"{repo_id} has no commit {commit} on {endpoint}.")
-        return of_hub(error, "RevisionNotFoundError", refusal)
+        return of_hub(error, refusal)
     # A Hub gives a code with 404.
     url = " Its answer is not that of a Hub: check its URL." if refusal.status == 404 and not refusal.code else ""
     variable = settings.token_source(endpoint).partition(",")[0]
     missing = RepositoryNotFound(f"{endpoint} has no repository {repo_id}.{url}{NAME_ADVICE} ({variable}).")
-    return of_hub(missing, "RepositoryNotFoundError", refusal)
+    return of_hub(missing, refusal)

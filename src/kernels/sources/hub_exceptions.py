@@ -11,47 +11,43 @@ from huggingface_hub import errors as theirs
 
 from kernels import errors as ours
 
-__all__ = ["BOTH", "without_secrets"]
+__all__ = ["both", "without_secrets"]
 
 #: Headers of an answer that are not kept: they describe the body as it was sent, or hold secrets.
 _NOT_KEPT = frozenset({"content-encoding", "content-length", "connection", "set-cookie", "transfer-encoding"})
 
 
+#: The classes that are both, by that of this package and the code of the Hub's refusal (`X-Error-Code`), if it matters.
+_classes: dict[tuple[type[ours.KernelsError], str], type[Any]] = {}
+
+
 class _Both:
-    """An error with the name of that in `kernels.errors`, which a traceback then shows and a program can import."""
-
-    args: tuple[Any, ...]
-    _own_name: ClassVar[str]
-
-    def __init_subclass__(cls) -> None:
-        cls._own_name = cls.__name__
-        shown = next((base for base in cls.__bases__ if issubclass(base, ours.KernelsError)), cls)
-        cls.__doc__, cls.__module__ = shown.__doc__, shown.__module__
-        cls.__name__ = cls.__qualname__ = shown.__name__
-
-    def __reduce_ex__(self, protocol: object) -> Any:
-        return _restored, (self._own_name, self.args), {**self.__dict__}
-
-
-def _restored(name: str, args: tuple[Any, ...]) -> Any:
-    return globals()[name](*args)
-
-
-class _Answered(_Both):
-    """What huggingface_hub's HTTP errors have.
+    """An error with the name of that in `kernels.errors`, which a traceback then shows and a program can import.
 
     Attributes:
         response: The answer, without its body and the headers that were sent; None where the error has another reason.
         request: The request, without its headers; None without an answer.
     """
 
+    args: tuple[Any, ...]
     request_id: str | None = None
     server_message: str | None = None
+    _key: ClassVar[tuple[type[ours.KernelsError], str]]
+
+    def __init_subclass__(cls, code: str = "") -> None:
+        shown: Any = cls.__bases__[1]
+        cls._key = shown, code
+        _classes[cls._key] = cls
+        cls.__doc__, cls.__module__ = shown.__doc__, shown.__module__
+        cls.__name__ = cls.__qualname__ = shown.__name__
 
     def __init__(self, message: str, *, response: Any = None) -> None:
         super().__init__(message)  # type: ignore[call-arg]
         self.response = response
         self.request = None if response is None else response.request
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        return _restored, (*self._key, self.args), {**self.__dict__}
 
     @property
     def request(self) -> Any:
@@ -63,41 +59,42 @@ class _Answered(_Both):
         self.__dict__["_request"] = request
 
 
-class _Repository(_Answered, ours.RepositoryNotFound, theirs.RepositoryNotFoundError): ...
+def _restored(error: type[ours.KernelsError], code: str, args: tuple[Any, ...]) -> Any:
+    return _classes[error, code](*args)
 
 
-class _Gated(_Answered, ours.RepositoryNotFound, theirs.GatedRepoError): ...
+class _Repository(_Both, ours.RepositoryNotFound, theirs.RepositoryNotFoundError): ...
 
 
-class _Revision(_Answered, ours.RevisionNotFound, theirs.RevisionNotFoundError): ...
+class _Gated(_Both, ours.RepositoryNotFound, theirs.GatedRepoError, code="GatedRepo"): ...
 
 
-class _Unavailable(_Answered, ours.HubUnavailable, theirs.HfHubHTTPError): ...
+class _Revision(_Both, ours.RevisionNotFound, theirs.RevisionNotFoundError): ...
 
 
-class _FileUnavailable(_Answered, ours.HubUnavailable, theirs.RemoteEntryNotFoundError): ...
+class _Unavailable(_Both, ours.HubUnavailable, theirs.HfHubHTTPError): ...
 
 
-class _Metadata(_Answered, ours.MissingMetadata, theirs.RemoteEntryNotFoundError): ...
+class _FileUnavailable(_Both, ours.HubUnavailable, theirs.RemoteEntryNotFoundError, code="EntryNotFound"): ...
 
 
-class _NoBuild(_Answered, ours.NoSuitableBuild, theirs.RemoteEntryNotFoundError): ...
+class _Metadata(_Both, ours.MissingMetadata, theirs.RemoteEntryNotFoundError): ...
+
+
+class _NoBuild(_Both, ours.NoSuitableBuild, theirs.RemoteEntryNotFoundError): ...
 
 
 class _NotInCache(_Both, ours.NotInCache, theirs.LocalEntryNotFoundError): ...
 
 
-#: By the class of this package and the name of huggingface_hub's.
-BOTH: dict[tuple[type[ours.KernelsError], str], type[Any]] = {
-    (ours.RepositoryNotFound, "RepositoryNotFoundError"): _Repository,
-    (ours.RepositoryNotFound, "GatedRepoError"): _Gated,
-    (ours.RevisionNotFound, "RevisionNotFoundError"): _Revision,
-    (ours.HubUnavailable, "HfHubHTTPError"): _Unavailable,
-    (ours.HubUnavailable, "RemoteEntryNotFoundError"): _FileUnavailable,
-    (ours.MissingMetadata, "RemoteEntryNotFoundError"): _Metadata,
-    (ours.NoSuitableBuild, "RemoteEntryNotFoundError"): _NoBuild,
-    (ours.NotInCache, "LocalEntryNotFoundError"): _NotInCache,
-}
+def both(error: type[ours.KernelsError], code: str) -> type[Any] | None:
+    """The class that is both; None where huggingface_hub has no such error.
+
+    Args:
+        error: The class of this package.
+        code: The code of the Hub's refusal.
+    """
+    return _classes.get((error, code)) or _classes.get((error, ""))
 
 
 def without_secrets(response: Any) -> Any:

@@ -345,7 +345,7 @@ class MirrorRemote(Remote):
         missing = RepositoryNotFound(
             f"The mirror at {self.endpoint} has no repository {repo_id}.{_NAME_ADVICE.format(repo_id)}"
         )
-        return of_hub(missing, "RepositoryNotFoundError")
+        return of_hub(missing)
 
     def no_commit(self, repo_id: str, commit: str) -> RepositoryNotFound | RevisionNotFound:
         """The error for a commit that the mirror does not have, or whose repository it does not have."""
@@ -358,7 +358,7 @@ class MirrorRemote(Remote):
             f"The mirror at {self.endpoint} has no commit {commit} of {repo_id}. Add it with `kernels mirror … --repo "
             f"{repo_id} --revision {commit}`."
         )
-        return of_hub(missing, "RevisionNotFoundError")
+        return of_hub(missing)
 
 
 _NAME_ADVICE = NAME_ADVICE.partition(";")[0] + ", or add it with `kernels mirror … --repo {}`."
