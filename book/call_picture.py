@@ -11,7 +11,7 @@ from kernels.loader.load import load_variant
 from kernels.operations.install_check import check_build
 from kernels.operations.load import fetch_build
 from kernels.resolver.build_choice import choose_build
-from kernels.resolver.finder import resolve_snapshot
+from kernels.resolver.find import find
 
 __all__ = ["PICTURE"]
 
@@ -32,13 +32,16 @@ CALL = (
         "Requirement",
         "",
         "The repository, and a version or a revision.",
-        ("Round 1, side by side", "The branches. Whether the publisher is trusted."),
+        ("Round 1", "The branches."),
     ),
     _Step(
         "Snapshot: a commit and its files",
-        resolve_snapshot.__name__,
+        find.__name__,
         "The lockfile or the branch names the commit. A publisher who is not trusted ends the call.",
-        ("Round 2", "The files of the commit, each with its size and hash."),
+        (
+            "Round 2, side by side",
+            "The files of the commit, each with its size and hash. Whether the publisher is trusted.",
+        ),
     ),
     _Step(
         "Build, or why each was rejected",
