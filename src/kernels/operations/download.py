@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ from kernels.operations.call import check_user_agent, distinct_targets
 from kernels.operations.carried import CarriedMirror, keep_lock
 from kernels.operations.download_plan import (
     PROBLEMS,
-    ArrivalCounter,
     DownloadedBuild,
     DownloadFailure,
     KernelPlan,
@@ -38,7 +36,6 @@ from kernels.resolver.likely_builds import LikelyBuilds
 from kernels.resolver.locks import ActiveLock, active_lock
 from kernels.resolver.plan import without_undelivered
 from kernels.resolver.target import Target
-from kernels.sources.progress import watched
 from kernels.support.formatting import wrong_type
 from kernels.support.tasks import side_by_side
 from kernels.tracebacks import public
@@ -280,15 +277,12 @@ def _fetch(wanted: list[WantedBuild], progress: Progress | None) -> tuple[list[D
 
     def bring(each: WantedBuild) -> DownloadedBuild | list[DownloadFailure]:
         is_new = each.key in new
-        counter = None if progress is None or not is_new else ArrivalCounter(each.files, each.size, progress)
         try:
-            with nullcontext() if counter is None else watched(counter):
+            with each.counted(progress if is_new else None):
                 folder = fetch_build(each.planned).path
         except PROBLEMS as error:
             kernel = f"{each.planned.snapshot.repo_id} {each.planned.variant}"
             return [DownloadFailure(kernel, target, error, planned=each.planned) for target in each.targets or (None,)]
-        if counter is not None:
-            counter.finish()
         return each.downloaded(folder, new=is_new)
 
     done = side_by_side(bring, wanted, at_once=AT_ONCE, name="fetch")

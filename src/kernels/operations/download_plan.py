@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -21,11 +20,11 @@ from kernels.resolver.found import FoundSnapshot
 from kernels.resolver.metadata_of import every_metadata_of
 from kernels.resolver.plan import Planned, PlanTree, plan_every_build, plan_tree
 from kernels.resolver.target import Target
+from kernels.sources.progress import downloading, watched
 from kernels.trust.publishers import Admission
 
 __all__ = [
     "PROBLEMS",
-    "ArrivalCounter",
     "DownloadFailure",
     "DownloadedBuild",
     "KernelPlan",
@@ -124,6 +123,16 @@ def is_dependency_only(failure: DownloadFailure, context: ResolveContext, lock: 
     return False
 
 
+class Progress(Protocol):
+    """Receives the progress of a download, from any thread."""
+
+    def start(self, files: int, size: int) -> None:
+        """The number and total size of the files to download."""
+
+    def arrived(self, files: int, size: int) -> None:
+        """The number of files and bytes that have arrived since the last call."""
+
+
 @dataclass(frozen=True)
 class WantedBuild:
     """A build to download.
@@ -151,6 +160,15 @@ class WantedBuild:
         """Bytes of its files."""
         return self.planned.snapshot.size(self.planned.variant)
 
+    @contextmanager
+    def counted(self, progress: Progress | None) -> Iterator[None]:
+        """Report what arrives of it during the block, each byte once; at the end all of it has arrived."""
+        if progress is None:
+            yield
+            return
+        with watched(progress.arrived), downloading(self.planned.variant, self.size, self.files):
+            yield
+
     def downloaded(self, path: Path, *, new: bool) -> DownloadedBuild:
         """The build on disk."""
         return DownloadedBuild(*self.key, self.size, self.targets, path, new)
@@ -165,38 +183,3 @@ def deduplicate_builds(plans: Iterable[KernelPlan]) -> list[WantedBuild]:
             known = wanted.get(build.key, build)
             wanted[build.key] = replace(known, targets=tuple(dict.fromkeys([*known.targets, *build.targets])))
     return [wanted[key] for key in sorted(wanted)]
-
-
-class Progress(Protocol):
-    """Receives the progress of a download, from any thread."""
-
-    def start(self, files: int, size: int) -> None:
-        """The number and total size of the files to download."""
-
-    def arrived(self, files: int, size: int) -> None:
-        """The number of files and bytes that have arrived since the last call."""
-
-
-class ArrivalCounter:
-    """Counts what has arrived of one build, each byte once, also if it was on disk or is downloaded again.
-
-    Args:
-        files: The number of its files.
-        size: Their bytes.
-        progress: Receives the progress.
-    """
-
-    def __init__(self, files: int, size: int, progress: Progress) -> None:
-        self._left = [files, size]
-        self._progress = progress
-        self._guard = threading.Lock()
-
-    def __call__(self, files: int, size: int) -> None:
-        with self._guard:
-            files, size = min(files, self._left[0]), min(size, self._left[1])
-            self._left = [self._left[0] - files, self._left[1] - size]
-        self._progress.arrived(files, size)
-
-    def finish(self) -> None:
-        """Count what was on disk already."""
-        self(*self._left)

@@ -10,8 +10,7 @@ import secrets
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,14 +25,13 @@ from kernels.models.lockfile import GIT_LFS_CONCAT
 from kernels.models.metadata import MAX_METADATA_BYTES
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, RepoFile, Snapshot
-from kernels.operations.download_plan import ArrivalCounter, WantedBuild
+from kernels.operations.download_plan import WantedBuild
 from kernels.operations.load import fetch_build
 from kernels.operations.mirroring.request import MirrorProgress
 from kernels.resolver.content_hash import listed_hash
 from kernels.resolver.plan import Planned
 from kernels.sources.base import Source
 from kernels.sources.cached import CachedSource
-from kernels.sources.progress import watched
 from kernels.support.record_file import StoredRecord, read_record, write_record
 
 __all__ = ["BuildTaker", "check_pinned", "content_of", "taken_files"]
@@ -92,10 +90,8 @@ class BuildTaker:
         try:
             metadata, signature = _texts(planned)
             files = taken_files(planned.snapshot, planned.variant)
-            counter = None if self._progress is None else ArrivalCounter(wanted.files, wanted.size, self._progress)
-            archive = self._already_packed(planned, content) or self._pack_and_send(planned, content, files, counter)
-            if counter is not None:
-                counter.finish()
+            with wanted.counted(self._progress):
+                archive = self._already_packed(planned, content) or self._pack_and_send(planned, content, files)
             return MirrorBuild(files=files, archive=archive, metadata=metadata, signature=signature)
         finally:
             self._release(planned)
@@ -119,13 +115,10 @@ class BuildTaker:
             return None
         return MirrorArchive(archive_path(known.sha256), known.size, known.sha256)
 
-    def _pack_and_send(
-        self, planned: Planned, content: str, files: tuple[MirrorFile, ...], counter: ArrivalCounter | None
-    ) -> MirrorArchive:
+    def _pack_and_send(self, planned: Planned, content: str, files: tuple[MirrorFile, ...]) -> MirrorArchive:
         packed = self._work / f"{secrets.token_hex(8)}.tar.zst"
         try:
-            with self._fetched(planned, counter) as folder:
-                archive = pack(folder, files, packed)
+            archive = pack(self._fetched(planned), files, packed)
             # Written first: a run may be killed as soon as the archive is there. Until then, nothing follows from it.
             write_record(_record_path(self._store.url, content), _Packed(size=archive.size, sha256=archive.sha256))
             if self._send_again or self._store.size(archive.name) != archive.size:
@@ -139,16 +132,13 @@ class BuildTaker:
             with suppress(OSError):
                 packed.unlink()
 
-    @contextmanager
-    def _fetched(self, planned: Planned, counter: ArrivalCounter | None) -> Iterator[Path]:
+    def _fetched(self, planned: Planned) -> Path:
         """The folder of a build on disk, checked."""
         source, snapshot, variant = planned.source, planned.snapshot, planned.variant
-        with nullcontext() if counter is None else watched(counter):
-            if self._keep or not isinstance(source, CachedSource) or source.on_disk(snapshot, variant):
-                yield fetch_build(planned).path
-                return
-            beside = self._source_beside(source)
-            yield fetch_build(replace(planned, found=replace(planned.found, source=beside))).path
+        if self._keep or not isinstance(source, CachedSource) or source.on_disk(snapshot, variant):
+            return fetch_build(planned).path
+        beside = self._source_beside(source)
+        return fetch_build(replace(planned, found=replace(planned.found, source=beside))).path
 
     def _source_beside(self, source: CachedSource) -> CachedSource:
         with self._guard:
