@@ -12,7 +12,7 @@ from drawing import SMALL, Box, Gap, Marked, Part, Row, Stack, Words
 from picture import Picture
 
 from kernels import Target
-from kernels.operations.info import explain_folder
+from kernels.operations.explain import explain_folder
 from kernels.resolver.decision import Decision
 
 __all__ = ["MACHINES", "PICTURE", "decided"]

@@ -34,13 +34,13 @@ COMMANDS = sorted(path.stem.replace("_", "-") for path in FOLDER.glob("[!_]*.py"
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     """Let `kernels info` raise an exception."""
-    from kernels.operations import info
+    from kernels.operations import explain
 
     def fail(error: BaseException) -> None:
         def raises(*args: Any, **kwargs: Any) -> None:
             raise error
 
-        monkeypatch.setattr(info, "repository_info", raises)
+        monkeypatch.setattr(explain, "repository_info", raises)
 
     return fail
 

@@ -12,7 +12,7 @@ from mirror_tree import MirrorTree, StaticServer
 
 from kernels import download_kernels, get_kernel
 from kernels.errors import DigestMismatch, HubUnavailable, KernelsError, RepositoryNotFound
-from kernels.operations.info import repository_versions
+from kernels.operations.explain import repository_versions
 
 CPU = "torch2.9-cpu-x86_64-linux"
 

@@ -14,7 +14,7 @@ from kernels.authoring.check.repository import audit_repository
 from kernels.cache import repo_records
 from kernels.errors import KernelsError, NotInCache, StoreError, UntrustedPublisher
 from kernels.models.project import KernelProject
-from kernels.operations.info import repository_info
+from kernels.operations.explain import repository_info
 from kernels.operations.lock import lock_project
 from kernels.operations.verify import verify_repository
 
@@ -208,7 +208,7 @@ def test_a_hub_that_stops_answering_once_it_answered_gains_nothing(hub: TestHub,
 
 
 def test_information_about_a_repository_asks_for_no_trust(untrusted: TestHub) -> None:
-    assert repository_info(REPO, version=1).repo_id == REPO
+    assert repository_info(REPO, version=1).snapshot.repo_id == REPO
     with logged() as records:
         assert get_kernel_variants(REPO, version=1)
     assert not records

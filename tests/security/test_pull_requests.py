@@ -22,7 +22,7 @@ from kernels.errors import KernelsError, PublisherUnknown, UntrustedPublisher
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.project import KernelProject
 from kernels.models.requirement import Requirement
-from kernels.operations.info import repository_info
+from kernels.operations.explain import repository_info
 from kernels.operations.lock import lock_project
 from kernels.operations.verify import verify_repository
 

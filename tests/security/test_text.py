@@ -27,7 +27,7 @@ from kernels import errors, get_kernel, get_kernel_variants, install_kernel
 from kernels.errors import KernelsError
 from kernels.layer.report import KernelizeReport, KernelizeRow
 from kernels.models.lockfile import Lock
-from kernels.operations.info import repository_info, repository_versions
+from kernels.operations.explain import repository_info, repository_versions
 from kernels.resolver.decision import VariantRejected
 from kernels.support.formatting import error_on_one_line, format_error, format_text, format_value
 from kernels.support.logs import logger, make_safe

@@ -22,7 +22,7 @@ from terminal import each_on_a_terminal
 from kernels import get_kernel, get_kernel_variants, install_kernel
 from kernels.authoring.publish.hub_client import open_hub
 from kernels.errors import HubUnavailable, KernelsError
-from kernels.operations.info import repository_info, repository_versions
+from kernels.operations.explain import repository_info, repository_versions
 from kernels.support import secrets
 from kernels.support.formatting import format_error, format_text, format_value
 from kernels.support.logs import logger

@@ -58,7 +58,7 @@ def check(
     from kernels.authoring.check.audit import audit
     from kernels.authoring.check.repository import audit_repository
     from kernels.authoring.publish.preview import note_on_page
-    from kernels.operations.info import is_path
+    from kernels.operations.explain import is_path
 
     if diff or fix:
         _strip(kernel, write=fix, as_json=as_json)

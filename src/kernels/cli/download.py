@@ -99,7 +99,7 @@ def _kernels_or_lock(what: list[str], lockfile: Path | None) -> tuple[list[str],
     from kernels.errors import LockFileNotFound, RequestError
     from kernels.models.lockfile import LOCK_FILE
     from kernels.models.project import PROJECT_FILE
-    from kernels.operations.info import is_path
+    from kernels.operations.explain import is_path
     from kernels.resolver.caller import AT_A_TERMINAL
     from kernels.resolver.find_lock import lock_path, project_here
 

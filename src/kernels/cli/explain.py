@@ -58,7 +58,7 @@ def explain(
         $ kernels explain org/my-kernel --lockfile kernels.lock
     """
     from kernels import api
-    from kernels.operations.info import explain_folder, is_path
+    from kernels.operations.explain import explain_folder, is_path
 
     machine = None if target is None else parse_target(target)
     if is_path(kernel):
@@ -101,7 +101,7 @@ def _show(choice: BuildChoice, unmet: str | None, *, as_json: bool, here: bool) 
         title=choice.title,
     )
     if choice.best is None and choice.resolution.decisions:
-        from kernels.operations.info import what_helps
+        from kernels.operations.explain import what_helps
 
         print_line()
         for line in what_helps(choice, here=here):

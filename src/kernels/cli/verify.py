@@ -70,7 +70,7 @@ def verify(
         $ kernels verify --lockfile kernels.lock --policy policy.toml
         $ kernels verify --lockfile kernels.lock --all-variants --require pinned
     """
-    from kernels.operations.info import is_path
+    from kernels.operations.explain import is_path
     from kernels.operations.verify import verify_lock, verify_path, verify_repository
 
     if (kernel is None) == (lockfile is None):

@@ -18,13 +18,13 @@ def versions(repo: Repository, as_json: AsJson = False) -> None:
     Examples:
         $ kernels versions org/my-kernel
     """
-    from kernels.operations import info
+    from kernels.operations import explain
 
-    if info.is_path(repo):
+    if explain.is_path(repo):
         raise RequestError(
             f"{repo} is a folder, which has one version only; `kernels info {shell_word(repo)}` describes it."
         )
-    found = info.repository_versions(repo)
+    found = explain.repository_versions(repo)
     if as_json:
         print_json(found)
         return

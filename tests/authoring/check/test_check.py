@@ -12,7 +12,7 @@ import pytest
 import kernels.authoring.check.checked_variant as checked_variant
 from kernels.authoring.check.audit import VariantAudit, audit
 from kernels.errors import InvalidRepository, RepositoryNotFound
-from kernels.operations.info import is_path, repository_info
+from kernels.operations.explain import is_path, repository_info
 from kernels.support.checks import CheckResult
 
 ID = "_add_one_cpu_1a2b3c4"

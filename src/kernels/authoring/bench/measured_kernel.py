@@ -16,7 +16,7 @@ from kernels.authoring.compile.sources.workspace import Workspace, find_workspac
 from kernels.errors import InvalidRepository, RequestError, UntrustedSignature
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile, is_bytecode
-from kernels.operations.info import is_path
+from kernels.operations.explain import is_path
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.locks import active_lock

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.errors import KernelsError
-from kernels.operations.info import repository_info
+from kernels.operations.explain import explain_folder
 from kernels.support.checks import CheckResult, failed, skipped
 from kernels.support.command import CommandFailed, CommandStatus, run_command
 from kernels.support.record_file import decode_json
@@ -66,10 +66,10 @@ def _unfit(checked: CheckedVariant) -> str | None:
     if importlib.util.find_spec("torch") is None:
         return "Torch is not installed"
     try:
-        [build] = repository_info(checked.folder).builds
+        [found] = explain_folder(checked.folder).resolution.decisions
     except KernelsError as error:
         return str(error)
-    return None if build.reason is None else f"does not fit this machine: {build.reason}"
+    return f"does not fit this machine: {found.reason}" if found.verdict == "rejected" else None
 
 
 def crash_reason(folder: Path, seconds: float = LOAD_SECONDS) -> str | None:

@@ -11,7 +11,7 @@ from kernels.errors import KernelsError, RequestError, UntrustedPublisher
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.operations.call import KernelRequest, context_for
-from kernels.operations.info import explain_folder
+from kernels.operations.explain import explain_folder
 from kernels.resolver.build_choice import BuildChoice
 from kernels.resolver.decision import VariantRejected
 from kernels.resolver.plan import plan_tree

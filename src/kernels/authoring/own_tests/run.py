@@ -25,7 +25,7 @@ from kernels.authoring.own_tests.requested_versions import MAX_TEST_BYTES, other
 from kernels.authoring.scaffold.draft import LOCAL_PUBLISHER
 from kernels.errors import KernelImportError, MissingPythonDependency, RequestError
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
-from kernels.operations.info import repository_info
+from kernels.operations.explain import explain_folder
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.formatting import shell_word
 
@@ -200,10 +200,10 @@ def _is_package(folder: Path) -> bool:
 
 def _explain_crash(workspace: Workspace) -> None:
     """Raise if loading a build crashed pytest: its captured output is lost."""
-    for build in repository_info(workspace.folder).builds:
-        folder = workspace.folder / BUILD_FOLDER / build.name
-        if build.reason is None and (reason := crash_reason(folder)) is not None:
-            raise KernelImportError(f"The tests crashed while loading {build.name}. {reason}")
+    for each in explain_folder(workspace.folder).resolution.decisions:
+        folder = workspace.folder / BUILD_FOLDER / each.variant.name
+        if each.verdict != "rejected" and (reason := crash_reason(folder)) is not None:
+            raise KernelImportError(f"The tests crashed while loading {each.variant.name}. {reason}")
 
 
 def _tests(folder: Path, workspace: Workspace) -> list[Path]:
@@ -251,6 +251,7 @@ def _check_built(workspace: Workspace, backend: str | None, variant: str | None)
     # Builds for other machines are not tested here.
     fit = set() if variant is None else {variant}
     if stale and variant is None:
-        fit = {build.name for build in repository_info(path).builds if build.reason is None}
+        decisions = explain_folder(path).resolution.decisions
+        fit = {each.variant.name for each in decisions if each.verdict != "rejected"}
         fit.add(choose_tested_build(path, backend=backend).variant)
     refuse_stale(workspace, {name: reason for name, reason in stale.items() if name in fit}, "and so does --build")

@@ -1,4 +1,4 @@
-"""What a repository offers: its versions, its builds, and which of them fit this machine."""
+"""What can be said of a kernel without loading it: its versions, and its builds, judged for this machine or another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,19 +14,12 @@ from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockEr
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.advice import advice
-from kernels.resolver.build_choice import (
-    BuildChoice,
-    choose_from_sources,
-    how_to_mirror,
-    other_version,
-)
+from kernels.resolver.build_choice import BuildChoice, choose_from_sources, how_to_mirror, other_version
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.decision import VariantRejected
 from kernels.resolver.found import Passed, leads_on, why_passed, with_passed
 from kernels.resolver.locks import NO_LOCK, ActiveLock, active_lock
 from kernels.resolver.metadata_of import read_metadata
 from kernels.resolver.target import Target
-from kernels.resolver.variant import Variant
 from kernels.sources.base import Moved, Source
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import PathSource
@@ -42,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_VERSIONS",
-    "BuildInfo",
-    "RepositoryInfo",
     "VersionInfo",
     "explain_folder",
     "is_path",
@@ -95,88 +86,6 @@ class VersionInfo:
     source: str | None = None
 
 
-@dataclass(frozen=True)
-class BuildInfo:
-    """One build of a repository.
-
-    Attributes:
-        name: The variant's name.
-        size: Bytes of its files.
-        variant: The name's meaning, None where it is not a variant's name.
-        metadata: The build's metadata; None if it is missing or not valid.
-        reason: Why it does not fit this machine, None where it does.
-    """
-
-    name: str
-    size: int
-    variant: Variant | None
-    metadata: Metadata | None
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class RepositoryInfo:
-    """A repository at one commit, or a kernel at a path.
-
-    Attributes:
-        repo_id: The repository, after redirects; None for a path.
-        path: The path; None for a repository.
-        revision: The branch, tag or commit it was looked at; None for a path.
-        commit: The commit; None for a path.
-        builds: Its builds: those that fit this machine, best first, then the others.
-        fits: The build that this machine would use, or None.
-        lock: The lock that chose the commit, None where no lock did.
-        source: Where it comes from: `the Hub at https://…`.
-        passed: Why it does not come from the sources that were asked before; a sentence each.
-    """
-
-    repo_id: str | None
-    path: Path | None
-    revision: str | None
-    commit: str | None
-    builds: tuple[BuildInfo, ...]
-    fits: str | None
-    lock: str | None = None
-    source: str | None = None
-    passed: tuple[str, ...] = ()
-
-    @property
-    def metadata(self) -> Metadata | None:
-        """The metadata of the first build that has any."""
-        return next((build.metadata for build in self.builds if build.metadata is not None), None)
-
-    @property
-    def backends(self) -> tuple[str, ...]:
-        """The backends that there are builds for, by name."""
-        return tuple(sorted({backend for build in self.builds if (backend := _backend(build)) is not None}))
-
-    @property
-    def torch_versions(self) -> tuple[str, ...]:
-        """The Torch versions that there are compiled builds for, oldest first; `2.9+` where newer ones fit as well."""
-        found = {
-            (build.variant.framework_version, "+" * (build.variant.kind == "torch-stable-abi"))
-            for build in self.builds
-            if build.variant is not None
-            and build.variant.kind in ("torch", "torch-stable-abi")
-            and build.variant.framework_version is not None
-        }
-        return tuple(f"{version}{newer}" for version, newer in sorted(found))
-
-    @property
-    def archs(self) -> dict[str, tuple[str, ...]]:
-        """The device architectures that builds declare, by backend."""
-        found: dict[str, dict[str, None]] = {}
-        for build in self.builds:
-            if build.metadata is not None and build.metadata.backend.archs:
-                found.setdefault(build.metadata.backend.type, {}).update(dict.fromkeys(build.metadata.backend.archs))
-        return {backend: tuple(archs) for backend, archs in sorted(found.items())}
-
-    @property
-    def size(self) -> int:
-        """Bytes of all builds."""
-        return sum(build.size for build in self.builds)
-
-
 def repository_versions(repo_id: str) -> list[VersionInfo]:
     """The versions of a repository, the newest first; of those after the newest `MAX_VERSIONS` the heads alone.
 
@@ -189,23 +98,20 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
         HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
     """
     context = _context(open_sources(), NO_LOCK)
-    found = _versions_of_sources(context, check_repo_id(repo_id))
+    found = _heads(context, check_repo_id(repo_id))
     lock = active_lock()
 
-    def look(item: _VersionHead) -> VersionInfo:
-        return replace(_version(context, repo_id, item), locked=_pinned(lock, repo_id, item.version))
+    def look(item: tuple[VersionInfo, Source]) -> VersionInfo:
+        return replace(_looked_at(context, repo_id, *item), locked=_pinned(lock, repo_id, item[0].version))
 
-    older = [
-        VersionInfo(each.version, each.branch, each.commit, looked_at=False, source=each.source.name)
-        for each in found[MAX_VERSIONS:]
-    ]
-    return [*side_by_side(look, found[:MAX_VERSIONS], at_once=_AT_ONCE, name="offer"), *older]
+    newest = side_by_side(look, found[:MAX_VERSIONS], at_once=_AT_ONCE, name="offer")
+    return [*newest, *(version for version, _ in found[MAX_VERSIONS:])]
 
 
 def repository_info(
     kernel: str | os.PathLike[str], *, version: int | None = None, revision: str | None = None
-) -> RepositoryInfo:
-    """The builds of a repository at one commit, or of a folder.
+) -> BuildChoice:
+    """Judge every build of a repository at one commit, or of a folder, for this machine, and read what each says.
 
     Args:
         kernel: A repository, `org/name`, or the path of a kernel's folder: one that exists, or that starts with a dot
@@ -213,32 +119,23 @@ def repository_info(
         version: A major version of the repository.
         revision: A branch, a tag or a commit of the repository.
 
+    Returns:
+        The decision for each build, and the metadata of each that has valid metadata.
+
     Raises:
         RequestError: An argument is invalid, or there is no such version or revision (a `ValueError`).
         RepositoryNotFound: There is no such repository or folder (a `FileNotFoundError`).
         HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
     """
-    path = _expanded(kernel) if is_path(kernel) else None
-    if path is None:
+    if not is_path(kernel):
         requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
-        context = _context(open_sources(), active_lock())
-        choice = choose_from_sources(context, requirement)
-    elif version is not None or revision is not None:
-        asked = f"`version` {version}" if version is not None else f"`revision` {revision!r}"
-        raise RequestError(f"{asked} of {path}: a folder has one version only. Leave it out, or name a repository.")
+        choice = choose_from_sources(_context(open_sources(), active_lock()), requirement)
+    elif version is None and revision is None:
+        choice = explain_folder(Path(kernel))
     else:
-        choice = explain_folder(path)
-    return RepositoryInfo(
-        repo_id=choice.snapshot.repo_id if path is None else None,
-        path=path,
-        revision=choice.requirement.branch,
-        commit=choice.snapshot.commit or None,
-        builds=_builds(choice),
-        fits=choice.best,
-        lock=choice.lock,
-        source=choice.source.name,
-        passed=tuple(f"{why_passed(choice.found.asked, *each)}." for each in choice.found.passed),
-    )
+        asked = f"`version` {version}" if version is not None else f"`revision` {revision!r}"
+        raise RequestError(f"{asked} of {kernel}: a folder has one version only. Leave it out, or name a repository.")
+    return msgspec.structs.replace(choice, metadata=_metadata(choice))
 
 
 def explain_folder(
@@ -257,7 +154,10 @@ def explain_folder(
     Raises:
         RepositoryNotFound: There is no kernel in the folder (a `FileNotFoundError`).
     """
-    source = PathSource(path.expanduser().absolute())
+    try:
+        source = PathSource(path.expanduser().absolute())
+    except RuntimeError:
+        raise RequestError(f"`kernel` is {str(path)!r}, but there is no such user's home to find.") from None
     context = msgspec.structs.replace(
         _context(Sources(source), NO_LOCK), backend=backend, target=target or Target.current()
     )
@@ -308,13 +208,6 @@ def is_path(kernel: str | os.PathLike[str]) -> bool:
     return False
 
 
-def _expanded(kernel: str | os.PathLike[str]) -> Path:
-    try:
-        return Path(kernel).expanduser()
-    except RuntimeError:
-        raise RequestError(f"`kernel` is {os.fspath(kernel)!r}, but there is no such user's home to find.") from None
-
-
 def _context(sources: Sources, lock: ActiveLock) -> ResolveContext:
     return ResolveContext(
         sources=sources, target=Target.current(), trust=TrustPolicy(), signing=active_policy(), lock=lock
@@ -329,18 +222,9 @@ def _pinned(lock: ActiveLock, repo_id: str, version: int) -> str | None:
     return None if pin is None else pin.commit
 
 
-class _VersionHead(NamedTuple):
-    """A version, and the first source that has it."""
-
-    version: int
-    branch: str
-    commit: str
-    source: Source
-
-
-def _versions_of_sources(context: ResolveContext, repo_id: str) -> list[_VersionHead]:
-    """The versions of all sources, the newest first."""
-    versions: dict[int, _VersionHead] = {}
+def _heads(context: ResolveContext, repo_id: str) -> list[tuple[VersionInfo, Source]]:
+    """The versions of all sources, the newest first, with the first source that has each."""
+    versions: dict[int, tuple[VersionInfo, Source]] = {}
     passed: list[Passed] = []
     sources = context.sources.all_of(repo_id)
     for source in sources:
@@ -358,70 +242,44 @@ def _versions_of_sources(context: ResolveContext, repo_id: str) -> list[_Version
             passed.append((source, error))
             continue
         for version, branch in heads.versions.items():
-            versions.setdefault(version, _VersionHead(version, branch, heads.branches[branch], source))
+            info = VersionInfo(version, branch, heads.branches[branch], looked_at=False, source=source.name)
+            versions.setdefault(version, (info, source))
     if len(passed) == len(sources):
         raise with_passed(passed[-1][1], passed[:-1])
     for source, said in passed:
         if isinstance(said, HubUnavailable):
             warn_once(_log, f"{why_passed(repo_id, source, said)}.")
-    return sorted(versions.values(), reverse=True, key=lambda each: each.version)
+    return [versions[version] for version in sorted(versions, reverse=True)]
 
 
-def _version(context: ResolveContext, repo_id: str, head: _VersionHead) -> VersionInfo:
-    version, branch, commit, source = head
-    date = None
+def _looked_at(context: ResolveContext, repo_id: str, info: VersionInfo, source: Source) -> VersionInfo:
+    info = replace(info, looked_at=True)
     with suppress(HubUnavailable):  # a date is worth a question, not an error: the rest may be in the cache
-        date = source.commit_date(repo_id, commit)
+        info = replace(info, date=source.commit_date(repo_id, info.commit))
+    # By branch, as an older version is no choice of the caller's here that needs a warning.
+    asked = Requirement(repo_id, revision=info.branch)
     try:
-        # By branch, as an older version is no choice of the caller's here that needs a warning.
-        asked = Requirement(repo_id, revision=branch)
         choice = choose_from_sources(context, asked, source, every=False)
         if choice.best is None and len(context.sources.all_of(repo_id)) > 1:
             choice = choose_from_sources(context, asked, every=False)
     except KernelsError as error:
-        return VersionInfo(version, branch, commit, date, problem=str(error), source=source.name)
-    moved = choice.snapshot.repo_id if choice.snapshot.repo_id != repo_id else None
-    return VersionInfo(
-        version,
-        branch,
-        choice.snapshot.commit if moved is None else commit,
-        date,
-        tuple(choice.snapshot.builds),
-        choice.best,
-        moved,
-        source=choice.source.name,
-    )
+        return replace(info, problem=str(error))
+    info = replace(info, builds=tuple(choice.snapshot.builds), fits=choice.best, source=choice.source.name)
+    if choice.snapshot.repo_id != repo_id:
+        return replace(info, moved_to=choice.snapshot.repo_id)
+    return replace(info, commit=choice.snapshot.commit)
 
 
-def _builds(choice: BuildChoice) -> tuple[BuildInfo, ...]:
+def _metadata(choice: BuildChoice) -> dict[str, Metadata]:
+    """The metadata of each build, where it is there and valid; where it is not, its decision says so."""
+
     def read(name: str) -> Metadata | None:
-        if name not in choice.snapshot.builds:  # only the origin of a mirror has it
-            return None
-        try:
+        # A name that the locale's encoding lacks has no place in the cache.
+        with suppress(InvalidMetadata, UnicodeEncodeError):
             return choice.metadata.get(name) or read_metadata(choice.source, choice.snapshot, name)
-        except (InvalidMetadata, UnicodeEncodeError):
-            # A build without valid metadata is a fact, and its reason says so where it matters; so is one whose name
-            # the locale's encoding lacks, so that it has no place in the cache.
-            return None
+        return None
 
-    decisions = choice.resolution.decisions
-    names = [decision.variant.name for decision in decisions]
-    known = side_by_side(read, names[:_MAX_READ], at_once=_AT_ONCE, name="offer")
-    metadata = dict(zip(names, known, strict=False))
-    return tuple(
-        BuildInfo(
-            name=decision.variant.name,
-            size=choice.snapshot.size(decision.variant.name),
-            variant=decision.variant if isinstance(decision.variant, Variant) else None,
-            metadata=metadata.get(decision.variant.name),
-            reason=decision.reason if isinstance(decision, VariantRejected) else None,
-        )
-        for decision in decisions
-    )
-
-
-def _backend(build: BuildInfo) -> str | None:
-    """The backend a build is for: a universal one says in its metadata what it was made on, not what it needs."""
-    if build.variant is not None:
-        return build.variant.backend
-    return None if build.metadata is None else build.metadata.backend.type
+    # Of some, only the origin of a mirror has them.
+    names = [each.variant.name for each in choice.resolution.decisions if each.variant.name in choice.snapshot.builds]
+    found = side_by_side(read, names[:_MAX_READ], at_once=_AT_ONCE, name="offer")
+    return {name: metadata for name, metadata in zip(names, found, strict=False) if metadata is not None}

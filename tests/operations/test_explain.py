@@ -11,7 +11,7 @@ from hub import TestHub, make_repo
 from logged import logged, warned
 
 from kernels.errors import HubUnavailable, NotInCache, RepositoryNotFound, RequestError
-from kernels.operations.info import MAX_VERSIONS, is_path, repository_info, repository_versions
+from kernels.operations.explain import MAX_VERSIONS, is_path, repository_info, repository_versions
 
 
 @pytest.mark.parametrize("repo_id", ["relu", "a/b/c", "acme/..", ""])
@@ -44,8 +44,7 @@ def test_a_folder_whose_name_reads_like_a_repository_is_the_folder(
     (tmp_path / "acme" / "relu").rmdir()
     (tmp_path / "moved").rename(tmp_path / "acme" / "relu")
     monkeypatch.chdir(tmp_path)
-    info = repository_info("acme/relu")
-    assert (info.repo_id, info.path, info.commit) == (None, Path("acme/relu"), None)
+    assert repository_info("acme/relu").source.user_owned
 
 
 @pytest.mark.parametrize("kernel", ["x" * 5000, "a" * 300 + "/b"])
@@ -67,9 +66,12 @@ def test_a_dot_or_a_slash_at_the_start_makes_a_path(kernel: str | Path) -> None:
 def test_every_build_is_described_though_none_fits(hub: TestHub) -> None:
     hub.make_repo("acme/relu", variants=["torch-xpu", "torch-metal"])
     info = repository_info("acme/relu", version=1)
-    assert (info.fits, info.backends, info.torch_versions) == (None, ("metal", "xpu"), ())
-    assert all(build.reason and build.metadata for build in info.builds)
-    assert info.size == sum(build.size for build in info.builds) > 0
+    assert info.best is None
+    assert {each.variant.name: each.verdict for each in info.resolution.decisions} == {
+        "torch-metal": "rejected",
+        "torch-xpu": "rejected",
+    }
+    assert {each.backend.type for each in info.metadata.values()} == {"metal", "xpu"}
 
 
 def test_older_versions_are_listed_without_a_warning(hub: TestHub) -> None:
