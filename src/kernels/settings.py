@@ -408,7 +408,7 @@ def mirror_keys() -> tuple[MirrorKey, ...]:
     found: list[MirrorKey] = []
     for entry in (part.strip() for part in value.split(",")):
         try:
-            if entry.startswith(("ed25519:", "sigstore:")):
+            if entry.startswith("ed25519:"):
                 found.append(parse_mirror_key(entry))
             else:
                 found += parse_mirror_keys(read_bounded(folder_in(name, entry), _MAX_KEYS_BYTES).decode())
@@ -416,8 +416,8 @@ def mirror_keys() -> tuple[MirrorKey, ...]:
             raise RequestError(f"`{name}` names {entry[:200]!r}, which is not a text with public keys.") from None
         except OSError as error:
             raise RequestError(
-                f"`{name}` has the entry {entry[:200]!r}; expected ed25519:<base64 of 32 bytes>, "
-                f"sigstore:<identity>@<issuer>, or a file with public keys: {error.strerror or error}."
+                f"`{name}` has the entry {entry[:200]!r}; expected ed25519:<base64 of 32 bytes>, or a file with public "
+                f"keys: {error.strerror or error}."
             ) from None
         except ValueError as error:
             raise RequestError(f"`{name}` is not valid: {error}.") from None

@@ -83,7 +83,6 @@ def test_prune_shows_a_plan_and_asks(kernels: Run, tree: MirrorTree, tmp_path: P
         (["m", "--repo", "a/b", "--remove", "a/b"], "--remove is an option of --prune"),
         (["m", "--repo", "a/b", "--policy", "p"], "--policy is an option of --verify"),
         (["m", "other", "--repo", "a/b"], "unexpected extra argument(s) (other)"),
-        (["m", "--repo", "a/b", "--sign", "pgp"], "--sign is 'pgp'; expected sigstore"),
     ],
 )
 def test_options_of_another_action_are_refused(kernels: Run, arguments: list[str], says: str) -> None:

@@ -19,7 +19,7 @@ from mirror_tree import MirrorTree
 
 from kernels import download_kernels, settings
 from kernels.errors import StoreError
-from kernels.mirror.signing import Ed25519Signer
+from kernels.mirror.signing import MirrorSigner
 from kernels.mirror.stores.base import StoredEntry
 from kernels.mirror.stores.folder import FolderStore
 from kernels.models.mirror import commit_path, index_path
@@ -261,7 +261,7 @@ def test_a_document_that_cannot_be_used_is_written_anew(
     monkeypatch.setenv("KERNELS_HUB", "hub")
     if signed:
         signing = ["--sign-key", key]
-        monkeypatch.setenv("KERNELS_MIRROR_KEYS", Ed25519Signer(key).name)
+        monkeypatch.setenv("KERNELS_MIRROR_KEYS", MirrorSigner(key).name)
     hub.make_repo("acme/gelu")
     commits = []
     for seed in ("first", "second", "third"):
@@ -296,7 +296,7 @@ def test_a_document_that_cannot_be_used_is_written_anew(
     if signed:  # who has no key cannot replace it
         monkeypatch.delenv("KERNELS_MIRROR_KEYS")
         assert kernels("mirror", place, "--repo", "acme/relu", "--repair").exit_code == 1
-        monkeypatch.setenv("KERNELS_MIRROR_KEYS", Ed25519Signer(key).name)
+        monkeypatch.setenv("KERNELS_MIRROR_KEYS", MirrorSigner(key).name)
     done = kernels("mirror", place, *options, "--repair", "--json")
     assert done.exit_code == 0, done.output
     assert which == "older" or json.loads(done.stdout)["sent"] == 0  # what else would say that the archive is right

@@ -16,7 +16,7 @@ from mirror_tree import MirrorTree, StaticServer
 from kernels import get_kernel, settings
 from kernels.errors import InvalidRepository, KernelsError, StoreError, UntrustedSignature
 from kernels.mirror import archive
-from kernels.mirror.signing import Ed25519Signer
+from kernels.mirror.signing import MirrorSigner
 from kernels.models.mirror import RepositoryIndex, commit_path, index_path
 from kernels.models.mirror_document import MIRROR_FORMAT, MirrorDocument
 
@@ -47,20 +47,20 @@ def server(tree: MirrorTree, isolated_env: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def signer(tree: MirrorTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ed25519Signer:
+def signer(tree: MirrorTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MirrorSigner:
     """A key that has signed every document of the mirror, and must have."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     path = tmp_path / "key.pem"
     path.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    signer = Ed25519Signer(path)
+    signer = MirrorSigner(path)
     monkeypatch.setenv("KERNELS_MIRROR_KEYS", signer.name)
     sign_all(tree, signer)
     return signer
 
 
-def sign_all(tree: MirrorTree, signer: Ed25519Signer) -> None:
+def sign_all(tree: MirrorTree, signer: MirrorSigner) -> None:
     for path in [tree.root / "mirror.json", *(tree.root / "api").rglob("*")]:
         if path.is_file():
             path.write_bytes(signer.sign(MirrorDocument.parse(path.read_bytes(), "")).to_bytes())
@@ -91,13 +91,13 @@ def document(tree: MirrorTree, path: str) -> MirrorDocument:
 # What a key has signed
 
 
-def test_a_signed_mirror_is_read(server: StaticServer, tree: MirrorTree, signer: Ed25519Signer) -> None:
+def test_a_signed_mirror_is_read(server: StaticServer, tree: MirrorTree, signer: MirrorSigner) -> None:
     assert get_kernel("acme/relu", version=1).__file__
     assert get_kernel("acme/relu", revision=tree.indexes["acme/relu"].older[0]).__file__
 
 
 def test_an_index_without_the_signature_is_refused(
-    server: StaticServer, tree: MirrorTree, signer: Ed25519Signer
+    server: StaticServer, tree: MirrorTree, signer: MirrorSigner
 ) -> None:
     signed = document(tree, INDEX)
     put(tree, INDEX, MirrorDocument(signed.content))
@@ -109,7 +109,7 @@ def test_an_index_without_the_signature_is_refused(
 
 
 def test_a_signed_document_in_another_place_is_refused(
-    server: StaticServer, tree: MirrorTree, signer: Ed25519Signer
+    server: StaticServer, tree: MirrorTree, signer: MirrorSigner
 ) -> None:
     relu = tree.indexes["acme/relu"]
     head, older = relu.branches["v1"], relu.older[0]
@@ -131,7 +131,7 @@ def test_a_signed_document_in_another_place_is_refused(
 
 
 def test_an_older_index_is_refused(
-    server: StaticServer, tree: MirrorTree, signer: Ed25519Signer, new_process: Callable[[], None]
+    server: StaticServer, tree: MirrorTree, signer: MirrorSigner, new_process: Callable[[], None]
 ) -> None:
     before = document(tree, INDEX)
     tree.add("acme/relu", version=1, seed=3, trusted=False)  # the publisher is not trusted any more
@@ -149,7 +149,7 @@ def test_an_older_index_is_refused(
 
 
 def test_an_older_document_of_a_commit_is_refused(
-    server: StaticServer, tree: MirrorTree, signer: Ed25519Signer, new_process: Callable[[], None]
+    server: StaticServer, tree: MirrorTree, signer: MirrorSigner, new_process: Callable[[], None]
 ) -> None:
     older = tree.indexes["acme/relu"].older[0]
     path = commit_path("acme/relu", older)
@@ -165,7 +165,7 @@ def test_an_older_document_of_a_commit_is_refused(
 
 
 def test_a_hub_in_the_place_of_a_signed_mirror_is_refused(
-    hub: TestHub, monkeypatch: pytest.MonkeyPatch, signer: Ed25519Signer
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch, signer: MirrorSigner
 ) -> None:
     hub.make_repo("acme/relu")
     with pytest.raises(UntrustedSignature, match="KERNELS_MIRROR_KEYS requires a signed mirror") as caught:
@@ -175,7 +175,7 @@ def test_a_hub_in_the_place_of_a_signed_mirror_is_refused(
 
 
 def test_a_folder_of_repositories_in_the_place_of_a_signed_mirror_is_refused(
-    tree: MirrorTree, isolated_env: Path, signer: Ed25519Signer, monkeypatch: pytest.MonkeyPatch
+    tree: MirrorTree, isolated_env: Path, signer: MirrorSigner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELS_HUB", str(tree.root))
     assert get_kernel("acme/gelu", version=1).__file__
@@ -191,7 +191,7 @@ def test_a_folder_of_repositories_in_the_place_of_a_signed_mirror_is_refused(
 def test_what_was_read_before_a_signature_was_required_does_not_count(
     server: StaticServer,
     tree: MirrorTree,
-    signer: Ed25519Signer,
+    signer: MirrorSigner,
     new_process: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from kernels import get_kernel
 from kernels.cli import app
-from kernels.mirror.signing import Ed25519Signer
+from kernels.mirror.signing import MirrorSigner
 
 pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("cryptography", "zstandard", "obstore", "moto")),
@@ -39,7 +39,7 @@ def test_a_signed_mirror_in_s3(
 
     key = tmp_path / "key.pem"
     key.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    monkeypatch.setenv("KERNELS_MIRROR_KEYS", Ed25519Signer(key).name)
+    monkeypatch.setenv("KERNELS_MIRROR_KEYS", MirrorSigner(key).name)
     hub.make_repo("acme/relu", variants=["torch-cpu"], digest=True)
     old = hub.commit()
     url = f"s3://{s3_environment.bucket()}/kernels"

@@ -11,7 +11,7 @@ import pytest
 
 from kernels.errors import InvalidRepository, UntrustedSignature
 from kernels.mirror.read_index import read_mirror_index, read_repository_index, records_key
-from kernels.mirror.signing import Ed25519Signer
+from kernels.mirror.signing import MirrorSigner
 from kernels.models.mirror import (
     MirrorCommit,
     MirrorIndex,
@@ -44,20 +44,20 @@ def index(number: int = 1, repo_id: str = "org/relu", time: str = TIME) -> Repos
 
 
 @pytest.fixture
-def signer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ed25519Signer:
+def signer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MirrorSigner:
     """A key whose signature is required."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     path = tmp_path / "key.pem"
     path.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    signer = Ed25519Signer(path)
+    signer = MirrorSigner(path)
     monkeypatch.setenv("KERNELS_MIRROR_KEYS", signer.name)
     return signer
 
 
 @pytest.fixture
-def read(tmp_path: Path, signer: Ed25519Signer) -> Callable[..., RepositoryIndex]:
+def read(tmp_path: Path, signer: MirrorSigner) -> Callable[..., RepositoryIndex]:
     """Read an index that is signed with the key, as `org/relu`."""
 
     def read(index: RepositoryIndex, commit: str | None = None, url: str = URL) -> RepositoryIndex:
@@ -102,7 +102,7 @@ def test_signed_documents_are_not_swapped(read: Callable[..., RepositoryIndex]) 
 
 
 def test_without_a_signature_nothing_is_parsed_and_nothing_remembered(
-    signer: Ed25519Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    signer: MirrorSigner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = b'{"mirror-format":1,"content":{"not":"an index"},"signatures":[]}'
     with pytest.raises(UntrustedSignature, match="it has no signature"):
@@ -130,7 +130,7 @@ def test_a_time_in_the_future_is_refused(read: Callable[..., RepositoryIndex]) -
     assert read(index(2)).number == 2  # what was refused is not remembered
 
 
-def test_the_index_of_a_mirror_is_checked_too(signer: Ed25519Signer) -> None:
+def test_the_index_of_a_mirror_is_checked_too(signer: MirrorSigner) -> None:
     own = MirrorIndex(number=1, time=TIME, writer="kernels", repositories={})
     assert read_mirror_index(signer.sign(MirrorDocument.of(own)).to_bytes(), URL) == own
     swapped = signer.sign(MirrorDocument.of(index()))
@@ -138,7 +138,7 @@ def test_the_index_of_a_mirror_is_checked_too(signer: Ed25519Signer) -> None:
         read_mirror_index(swapped.to_bytes(), URL)
 
 
-def test_records_without_a_signature_are_other_records(signer: Ed25519Signer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_without_a_signature_are_other_records(signer: MirrorSigner, monkeypatch: pytest.MonkeyPatch) -> None:
     with_key = records_key(URL)
     monkeypatch.setenv("KERNELS_MIRROR_KEYS", f"{signer.name},ed25519:{'A' * 43}=")
     assert len({with_key, records_key(URL), URL}) == 3

@@ -14,11 +14,11 @@ import pytest
 
 from kernels import settings
 from kernels.diagnosis import variable_table
-from kernels.errors import HubUnavailable, RequestError, UntrustedSignature
-from kernels.mirror.signing import Ed25519Signer, SigstoreSigner, active_signer, check_signatures
+from kernels.errors import RequestError, UntrustedSignature
+from kernels.mirror.signing import MirrorSigner, active_signer, check_signatures
 from kernels.models.mirror import MirrorSignature
 from kernels.models.mirror_document import MirrorDocument
-from kernels.models.mirror_keys import Ed25519Key, SigstoreIdentity, parse_mirror_key
+from kernels.models.mirror_keys import MirrorKey, parse_mirror_key
 
 pytestmark = pytest.mark.skipif(find_spec("cryptography") is None, reason="cryptography is not installed")
 
@@ -27,21 +27,21 @@ DOCUMENT = MirrorDocument(b'{"repo-id":"org/relu","number":1}')
 
 
 @pytest.fixture
-def new_key(tmp_path: Path) -> Callable[[str], Ed25519Signer]:
+def new_key(tmp_path: Path) -> Callable[[str], MirrorSigner]:
     """Make a key in a file, as docs/mirrors.md says it."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    def make(name: str) -> Ed25519Signer:
+    def make(name: str) -> MirrorSigner:
         key = Ed25519PrivateKey.generate()
         path = tmp_path / name
         path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        return Ed25519Signer(path)
+        return MirrorSigner(path)
 
     return make
 
 
-def test_a_signed_document_passes_and_names_its_signer(new_key: Callable[[str], Ed25519Signer]) -> None:
+def test_a_signed_document_passes_and_names_its_signer(new_key: Callable[[str], MirrorSigner]) -> None:
     ours, other = new_key("a.pem"), new_key("b.pem")
     signed = ours.sign(DOCUMENT)
     read = MirrorDocument.parse(signed.to_bytes(), WHERE)
@@ -54,7 +54,7 @@ def test_a_signed_document_passes_and_names_its_signer(new_key: Callable[[str], 
     assert [check_signatures(both, WHERE, (each.key,)) for each in (ours, other)] == [ours.key, other.key]
 
 
-def test_what_is_not_signed_as_required_is_refused(new_key: Callable[[str], Ed25519Signer]) -> None:
+def test_what_is_not_signed_as_required_is_refused(new_key: Callable[[str], MirrorSigner]) -> None:
     ours, other = new_key("a.pem"), new_key("b.pem")
     signed = ours.sign(DOCUMENT)
     renamed = msgspec.structs.replace(signed.signatures[0], key=other.key.value)
@@ -70,7 +70,6 @@ def test_what_is_not_signed_as_required_is_refused(new_key: Callable[[str], Ed25
         ),
         "it is signed with another key": MirrorDocument(DOCUMENT.content, (renamed,)),
         "of the kind 'rot13'": MirrorDocument(DOCUMENT.content, (MirrorSignature("rot13", "x"),)),
-        "no identity of Sigstore may": MirrorDocument(DOCUMENT.content, (MirrorSignature("sigstore", "{}"),)),
     }
     for says, document in cases.items():
         with pytest.raises(UntrustedSignature) as caught:
@@ -81,7 +80,7 @@ def test_what_is_not_signed_as_required_is_refused(new_key: Callable[[str], Ed25
         assert f"KERNELS_MIRROR_KEYS requires one of {ours.key}" in text
 
 
-def test_a_signature_of_the_bare_content_is_none_of_the_document(new_key: Callable[[str], Ed25519Signer]) -> None:
+def test_a_signature_of_the_bare_content_is_none_of_the_document(new_key: Callable[[str], MirrorSigner]) -> None:
     # What else the key signs, a file of the same bytes, does not vouch for a mirror.
     import base64
 
@@ -103,7 +102,7 @@ def test_keys_are_made_with_openssl(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """
     subprocess.run(["sh", "-ec", lines], cwd=tmp_path, check=True, capture_output=True)
     signer = active_signer(tmp_path / "mirror-key.pem")
-    assert isinstance(signer, Ed25519Signer)
+    assert isinstance(signer, MirrorSigner)
     assert (tmp_path / "line").read_text().strip() == signer.name
     for value in (signer.name, str(tmp_path / "mirror-key.pub"), str(tmp_path / "line")):
         monkeypatch.setenv("KERNELS_MIRROR_KEYS", value)
@@ -115,25 +114,21 @@ def test_keys_are_made_with_openssl(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 KEY = "ed25519:" + "A" * 43 + "="
-IDENTITY = "https://github.com/acme/mirror/.github/workflows/mirror.yaml@refs/heads/main"
-ISSUER = "https://token.actions.githubusercontent.com"
 
 
-def test_the_setting_names_keys_and_identities(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text(f"# two\n{KEY}\nsigstore:ops@acme.example@https://accounts.acme.example # ours\n")
-    monkeypatch.setenv("KERNELS_MIRROR_KEYS", f"sigstore:{IDENTITY}@{ISSUER}, {tmp_path / 'keys'},{KEY}")
-    identity = SigstoreIdentity(IDENTITY, ISSUER)
-    ops = SigstoreIdentity("ops@acme.example", "https://accounts.acme.example")
-    assert settings.mirror_keys() == (identity, Ed25519Key("A" * 43 + "="), ops)
-    assert variable_table.active_variables()["KERNELS_MIRROR_KEYS"].startswith(f"sigstore:{IDENTITY}")
-    assert parse_mirror_key(str(identity)) == identity
+def test_the_setting_names_keys_and_files_of_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = "ed25519:" + "B" * 43 + "="
+    (tmp_path / "keys").write_text(f"# two\n{KEY}\n{other} # ours\n")
+    monkeypatch.setenv("KERNELS_MIRROR_KEYS", f"{KEY}, {tmp_path / 'keys'}")
+    assert settings.mirror_keys() == (MirrorKey("A" * 43 + "="), parse_mirror_key(other))
+    assert variable_table.active_variables()["KERNELS_MIRROR_KEYS"].startswith(KEY)
     monkeypatch.setenv("KERNELS_MIRROR_KEYS", "")
     assert settings.mirror_keys() == ()
 
 
 @pytest.mark.parametrize(
     "value",
-    ["ed25519:AAAA", "ed25519:", KEY + "A", "sigstore:x", "sigstore:@https://a", "sigstore:x@http://a", "/nowhere", ",",
+    ["ed25519:AAAA", "ed25519:", KEY + "A", "sigstore:x@https://a", "/nowhere", ",",
      f"{KEY},", "rsa:abc", str(Path(__file__)), "/dev/null", "/"],
 )  # fmt: skip
 def test_another_value_is_an_error_and_never_no_key(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
@@ -175,70 +170,9 @@ def test_a_key_that_is_none_is_named_without_its_content(tmp_path: Path, monkeyp
         active_signer()
     monkeypatch.delenv("KERNELS_MIRROR_SIGN_KEY")
     assert active_signer() is None
-    with pytest.raises(RequestError, match="not both"):
-        active_signer(path, sigstore=True)
 
 
-needs_sigstore = pytest.mark.skipif(find_spec("sigstore") is None, reason="sigstore is not installed")
-
-
-@needs_sigstore
-def test_an_identity_of_sigstore_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sigstore_root import ACME, OTHERS, SigstoreRoot
-
-    root = SigstoreRoot()
-    root.write(tmp_path / "trusted_root.json")
-    (tmp_path / "policy.toml").write_text('trusted-root = "trusted_root.json"\n')
-    monkeypatch.setenv("KERNELS_POLICY", str(tmp_path / "policy.toml"))
-    key = SigstoreIdentity(ACME.signer, str(ACME.issuer))
-    signed = SigstoreSigner(lambda content: root.sign(content).decode()).sign(DOCUMENT)
-    assert check_signatures(MirrorDocument.parse(signed.to_bytes(), WHERE), WHERE, (key,)) == key
-    other = SigstoreSigner(lambda content: root.sign(content, OTHERS["another branch"]).decode()).sign(DOCUMENT)
-    issuer = SigstoreSigner(lambda content: root.sign(content, OTHERS["another issuer"]).decode()).sign(DOCUMENT)
-    foreign = SigstoreSigner(lambda content: SigstoreRoot("evil").sign(content).decode()).sign(DOCUMENT)
-    for document, says in (
-        (MirrorDocument(DOCUMENT.content + b" ", signed.signatures), "its signature is not valid"),
-        (other, "it is signed by https://github.com/acme/kernels/.github/workflows/build.yaml@refs/heads/attack"),
-        (issuer, "of https://issuer.example"),
-        (foreign, "its signature is not valid"),
-        (MirrorDocument(b"{}", (MirrorSignature("sigstore", "{" * 10_000),)), "not a Sigstore bundle"),
-        (MirrorDocument(b"{}", (MirrorSignature("sigstore", "\ud800"),)), "not a Sigstore bundle"),
-    ):
-        with pytest.raises(UntrustedSignature, match=says):
-            check_signatures(document, WHERE, (key,))
-
-
-@needs_sigstore
-def test_without_an_identity_nothing_is_signed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(RequestError, match=r"gives no identity for Sigstore.*sign with a key \(--sign-key FILE\)"):
-        active_signer(sigstore=True)
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    with pytest.raises(RequestError, match=r"gives no identity for Sigstore: .*permission"):
-        active_signer(sigstore=True)
-
-
-@needs_sigstore
-def test_offline_sigstore_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sigstore_root import ACME, SigstoreRoot
-
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setattr("kernels.trust.sigstore._verifiers", {})
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    signed = SigstoreSigner(lambda content: SigstoreRoot().sign(content).decode()).sign(DOCUMENT)
-    key = SigstoreIdentity(ACME.signer, str(ACME.issuer))
-    with pytest.raises(UntrustedSignature, match="its signature is not valid"):
-        check_signatures(signed, WHERE, (key,), offline=True)
-    with pytest.raises(HubUnavailable, match="keys of the public Sigstore are not available"):
-        check_signatures(signed, WHERE, (key,))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(HubUnavailable, match=r"needs a network, and HF_HUB_OFFLINE is set.*--sign-key FILE"):
-        active_signer(sigstore=True)
-
-
-def test_the_text_of_a_document_never_shows_in_the_error(new_key: Callable[[str], Ed25519Signer]) -> None:
+def test_the_text_of_a_document_never_shows_in_the_error(new_key: Callable[[str], MirrorSigner]) -> None:
     hostile = MirrorDocument(b"{}", (MirrorSignature("\x1b[2J" * 9, "", ""), MirrorSignature("ed25519", "", "\x1b[2J")))
     with pytest.raises(UntrustedSignature) as caught:
         check_signatures(hostile, WHERE, (new_key("a.pem").key,))

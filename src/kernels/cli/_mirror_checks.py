@@ -108,7 +108,6 @@ def prune(
     lockfiles: Sequence[Path],
     older_than: float | None,
     sign_key: Path | None,
-    sigstore: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -124,7 +123,7 @@ def prune(
     from kernels.operations.mirroring.request import MirrorVersions
 
     store = open_store(url)
-    signer = active_signer(sign_key, sigstore)
+    signer = active_signer(sign_key)
     plan = plan_mirror_prune(
         store,
         repositories,

@@ -119,12 +119,6 @@ def mirror(
             rich_help_panel=_SIGN,
         ),
     ] = None,
-    sign: Annotated[
-        str | None,
-        typer.Option(
-            "--sign", metavar="HOW", help="sigstore: sign with the identity of this machine.", rich_help_panel=_SIGN
-        ),
-    ] = None,
     verify: Annotated[
         bool,
         typer.Option(
@@ -211,12 +205,9 @@ def mirror(
         "--repair": repair,
     }  # fmt: skip
     pruning = {"--keep-lockfile": keep_lockfile, "--older-than": older_than is not None, "--remove": remove}
-    signing = {"--sign-key": sign_key, "--sign": sign}
-    if sign not in (None, "sigstore"):
-        raise typer.BadParameter(f"--sign is {sign!r}; expected sigstore")
     if verify:
         others = {"--prune": prune, "--yes": yes, "--dry-run": dry_run, "--versions": versions != "all"}
-        _refuse("--verify", {**taking, **pruning, **signing, **others})
+        _refuse("--verify", {**taking, **pruning, "--sign-key": sign_key, **others})
         checks.verify(url, repo or (), policy, as_json)
         return
     if prune:
@@ -229,7 +220,6 @@ def mirror(
             keep_lockfile or (),
             older_than,
             sign_key,
-            sign == "sigstore",
             dry_run,
             yes,
             as_json,
@@ -242,7 +232,7 @@ def mirror(
         raise typer.BadParameter("--policy is an option of --verify; for what is taken, set KERNELS_POLICY")
     if html and not (repo or lockfile or publisher or from_hub):
         others = {"--versions": versions != "all", "--dry-run": dry_run}
-        _refuse("--html without what to take", {**taking, "--html": False, **signing, **others})
+        _refuse("--html without what to take", {**taking, "--html": False, "--sign-key": sign_key, **others})
         _write_pages(url, as_json)
         return
     from kernels.operations.mirroring.request import MirrorRequest, MirrorVersions, parse_since
@@ -260,7 +250,6 @@ def mirror(
         since=None if since is None else parse_since(since),
         trust_remote_code=trust_remote_code,
         sign_key=sign_key,
-        sigstore=sign == "sigstore",
         dry_run=dry_run,
         repair=repair,
         html=html,

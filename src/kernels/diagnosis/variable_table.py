@@ -69,7 +69,7 @@ GROUPS: Mapping[str, tuple[Variable, ...]] = {
         Variable("KERNELS_POLICY", "signing policy: a TOML file", "none", settings.policy_file),
         Variable(
             "KERNELS_MIRROR_KEYS",
-            "public keys or Sigstore identities, one of which must sign a mirror",
+            "public keys, one of which must sign a mirror",
             "none",
             settings.mirror_keys,
         ),
@@ -167,8 +167,6 @@ def active_variables() -> dict[str, str]:
 
 
 def _shown(variable: Variable, value: str) -> str:
-    if variable.name == "KERNELS_MIRROR_KEYS":  # a signer's name has an `@` without a password before it
-        return value
     value = without_password(value)
     # A signed query is a secret.
     return re.sub(r"[?#][^,]*", "?(hidden)", value) if variable.name == "KERNELS_HUB" else value

@@ -22,21 +22,20 @@ __all__ = ["parse_document", "read_mirror_index", "read_repository_index", "reco
 _MAX_AHEAD = 24 * 3600.0
 
 
-def parse_document(data: bytes, where: str, *, offline: bool = False) -> MirrorDocument:
+def parse_document(data: bytes, where: str) -> MirrorDocument:
     """The document in a file, signed as `KERNELS_MIRROR_KEYS` requires; its content is not parsed yet.
 
     Args:
         data: The file's content.
         where: The file, for messages: its URL, without a secret.
-        offline: Whether keys of the public Sigstore are taken from this machine alone, also without `HF_HUB_OFFLINE`.
 
     Raises:
         InvalidRepository: It is not a mirror's document.
         UntrustedSignature: It has no signature that is required.
-        MissingPythonDependency, RequestError, HubUnavailable: The signature cannot be checked.
+        MissingPythonDependency: cryptography is not installed.
     """
     document = MirrorDocument.parse(data, where)
-    check_signatures(document, where, settings.mirror_keys(), offline=offline)
+    check_signatures(document, where, settings.mirror_keys())
     return document
 
 
@@ -48,7 +47,6 @@ def read_repository_index(
     *,
     url: str = "",
     cache: Path | None = None,
-    offline: bool = False,
 ) -> RepositoryIndex:
     """The index of a repository, or of one commit of it, checked in every way.
 
@@ -59,15 +57,14 @@ def read_repository_index(
         commit: The commit whose document was requested; None for the index of the repository.
         url: The mirror's address, by which the newest index is remembered.
         cache: The folder in which it is remembered; None to remember nothing.
-        offline: Whether keys of the public Sigstore are taken from this machine alone, also without `HF_HUB_OFFLINE`.
 
     Raises:
         InvalidRepository: It is not a valid index of that repository or commit, is from the future, or is older than
             the one that was read before, where signatures are required.
         UntrustedSignature: It has no signature that is required.
-        MissingPythonDependency, RequestError, HubUnavailable: The signature cannot be checked.
+        MissingPythonDependency: cryptography is not installed.
     """
-    document = parse_document(data, where, offline=offline)
+    document = parse_document(data, where)
     index = document.repository(repo_id, where, commit)
     _check_clock(where, index.time, index.origin.time, *(entry.taken for entry in index.commits.values()))
     # Who could serve an old index without a signature could as well write a new number into it.
@@ -76,20 +73,19 @@ def read_repository_index(
     return index
 
 
-def read_mirror_index(data: bytes, where: str, *, offline: bool = False) -> MirrorIndex:
+def read_mirror_index(data: bytes, where: str) -> MirrorIndex:
     """The index of a mirror, checked in every way but its age.
 
     Args:
         data: The file's content.
         where: The file, for messages: its URL, without a secret.
-        offline: Whether keys of the public Sigstore are taken from this machine alone, also without `HF_HUB_OFFLINE`.
 
     Raises:
         InvalidRepository: It is not a valid index, or is from the future.
         UntrustedSignature: It has no signature that is required.
-        MissingPythonDependency, RequestError, HubUnavailable: The signature cannot be checked.
+        MissingPythonDependency: cryptography is not installed.
     """
-    index = parse_document(data, where, offline=offline).mirror(where)
+    index = parse_document(data, where).mirror(where)
     _check_clock(where, index.time)
     return index
 

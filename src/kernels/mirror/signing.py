@@ -9,44 +9,24 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kernels import settings
 from kernels.errors import MissingPythonDependency, RequestError, UntrustedSignature
 from kernels.models.mirror import MirrorSignature
 from kernels.models.mirror_document import MIRROR_FORMAT, MirrorDocument
-from kernels.models.mirror_keys import Ed25519Key, MirrorKey, SigstoreIdentity
+from kernels.models.mirror_keys import MirrorKey
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_names, format_text, format_value
-from kernels.trust.policy import Rule, active_policy
 
-__all__ = ["Ed25519Signer", "MirrorSigner", "SigstoreSigner", "active_signer", "check_signatures", "signed_bytes"]
+__all__ = ["MirrorSigner", "active_signer", "check_signatures", "signed_bytes"]
 
 #: The most bytes of a file with a private key.
 _MAX_KEY_BYTES = 64 * 1024
 
 #: Signatures that an error names.
 _NAMED = 3
-
-
-class MirrorSigner(Protocol):
-    """Signs documents.
-
-    Attributes:
-        name: Who signs, as `KERNELS_MIRROR_KEYS` names it; with Sigstore known after the first signature.
-    """
-
-    name: str
-
-    def has_signed(self, document: MirrorDocument) -> bool:
-        """Whether a document has this signer's signature already."""
-        ...
-
-    def sign(self, document: MirrorDocument) -> MirrorDocument:
-        """The document with this signer's signature; those of others are kept if they are of the same content."""
-        ...
 
 
 def signed_bytes(document: MirrorDocument) -> bytes:
@@ -59,24 +39,20 @@ def signed_bytes(document: MirrorDocument) -> bytes:
     return b"kernels-mirror-%d\n" % MIRROR_FORMAT + document.content
 
 
-def check_signatures(
-    document: MirrorDocument, where: str, keys: tuple[MirrorKey, ...], *, offline: bool = False
-) -> MirrorKey | None:
+def check_signatures(document: MirrorDocument, where: str, keys: tuple[MirrorKey, ...]) -> MirrorKey | None:
     """Check that one of some keys has signed a document. Its content is not parsed for that.
 
     Args:
         document: The document.
         where: The file, for messages: its URL, without a secret.
         keys: Who may sign, as `settings.mirror_keys()` gives them. Without any, no signature is required.
-        offline: Whether keys of the public Sigstore are taken from this machine alone, also without `HF_HUB_OFFLINE`.
 
     Returns:
         Who signed; None if no signature is required.
 
     Raises:
         UntrustedSignature: None of them has; the message says what was found.
-        MissingPythonDependency: The package that a signature needs is not installed.
-        RequestError, HubUnavailable: The keys of Sigstore are not valid, or not available.
+        MissingPythonDependency: cryptography is not installed.
     """
     if not keys:
         return None
@@ -85,8 +61,6 @@ def check_signatures(
         try:
             if signature.kind == "ed25519":
                 return _check_ed25519(document, signature, keys)
-            if signature.kind == "sigstore":
-                return _check_sigstore(document, signature, keys, offline)
         except UntrustedSignature as error:
             found.append(str(error))
         else:
@@ -97,29 +71,24 @@ def check_signatures(
     )
 
 
-def active_signer(key: Path | None = None, sigstore: bool = False) -> MirrorSigner | None:
-    """The signer of a writer: of a private key (default: `KERNELS_MIRROR_SIGN_KEY`), or of Sigstore.
+def active_signer(key: Path | None = None) -> MirrorSigner | None:
+    """The signer of a writer.
 
     Args:
-        key: File with an Ed25519 private key (PEM, PKCS8).
-        sigstore: Sign with the identity that this machine has (a workflow's).
+        key: File with an Ed25519 private key (PEM, PKCS8); the default is `KERNELS_MIRROR_SIGN_KEY`.
 
     Returns:
-        The signer; None if neither is named.
+        The signer; None if no key is named.
 
     Raises:
-        RequestError: Both are named, or the key cannot be read.
-        MissingPythonDependency: The package that is needed is not installed.
+        RequestError: The key cannot be read.
+        MissingPythonDependency: cryptography is not installed.
     """
-    if sigstore and key is not None:
-        raise RequestError("Give either a key (--sign-key FILE) or --sign sigstore, not both.")
-    if sigstore:
-        return SigstoreSigner()
     named = key or settings.mirror_sign_key()
-    return None if named is None else Ed25519Signer(named)
+    return None if named is None else MirrorSigner(named)
 
 
-class Ed25519Signer:
+class MirrorSigner:
     """Signs with an Ed25519 private key; the same document always gets the same signature.
 
     Args:
@@ -147,7 +116,7 @@ class Ed25519Signer:
             raise RequestError(f"{path} has a private key of another kind; {expected}.")
         self._key = key
         raw = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-        self.key = Ed25519Key(base64.b64encode(raw).decode())
+        self.key = MirrorKey(base64.b64encode(raw).decode())
         self.name = str(self.key)
 
     def has_signed(self, document: MirrorDocument) -> bool:
@@ -164,39 +133,8 @@ class Ed25519Signer:
         return MirrorSignature("ed25519", value, self.key.value)
 
 
-class SigstoreSigner:
-    """Signs with Sigstore, with the identity that this machine has from its environment (a CI's workflow).
-
-    Args:
-        sign: Makes the text of a bundle for some bytes; default: the public Sigstore.
-
-    Raises:
-        RequestError: There is no identity.
-        MissingPythonDependency: sigstore is not installed.
-        HubUnavailable: Sigstore gives no certificate.
-    """
-
-    def __init__(self, sign: Callable[[bytes], str] | None = None) -> None:
-        if sign is None:
-            from kernels.trust.keyless import keyless_signer
-
-            sign = keyless_signer()
-        self._sign = sign
-        self.name = "sigstore"
-
-    def has_signed(self, document: MirrorDocument) -> bool:
-        """Whether a document has a signature of this identity; only known for those that it signed here."""
-        return any(each.kind == "sigstore" for each in document.signatures)
-
-    def sign(self, document: MirrorDocument) -> MirrorDocument:
-        """The document with a new signature, in the place of earlier ones of Sigstore."""
-        signature = MirrorSignature("sigstore", self._sign(signed_bytes(document)))
-        others = [each for each in document.signatures if each.kind != "sigstore"]
-        return MirrorDocument(document.content, (*others, signature))
-
-
-def _check_ed25519(document: MirrorDocument, signature: MirrorSignature, keys: tuple[MirrorKey, ...]) -> Ed25519Key:
-    key = Ed25519Key(signature.key)
+def _check_ed25519(document: MirrorDocument, signature: MirrorSignature, keys: tuple[MirrorKey, ...]) -> MirrorKey:
+    key = MirrorKey(signature.key)
     if key not in keys:  # the same key has one spelling only: base64 is decoded and encoded again for `keys`
         raise UntrustedSignature(f"it is signed with another key, {format_text(key, 80)}")
     exceptions = _cryptography().exceptions
@@ -210,39 +148,6 @@ def _check_ed25519(document: MirrorDocument, signature: MirrorSignature, keys: t
             f"its signature with {key} is not valid: the content was changed, or signed as something else"
         ) from None
     return key
-
-
-def _check_sigstore(
-    document: MirrorDocument, signature: MirrorSignature, keys: tuple[MirrorKey, ...], offline: bool
-) -> SigstoreIdentity:
-    wanted = [key for key in keys if isinstance(key, SigstoreIdentity)]
-    if not wanted:
-        raise UntrustedSignature("it is signed with Sigstore, and no identity of Sigstore may sign it")
-    from kernels.trust.sigstore import check_signature, parse_bundle
-
-    policy = active_policy()
-    rule = Rule(trusted_root=None if policy is None else policy.trusted_root)
-    found = _NamesRecorder()
-    bundle = parse_bundle(signature.value.encode(errors="replace"), "signature")
-    check_signature(signed_bytes(document), bundle, found, rule, offline=offline)
-    for key in wanted:
-        if key.issuer == found.issuer and key.identity in found.names:
-            return key
-    signer = f"{format_names(found.names, limit=_NAMED)} of {format_text(found.issuer)}"
-    raise UntrustedSignature(f"it is signed by {signer}")
-
-
-class _NamesRecorder:
-    """Passed to sigstore as its policy: it records the signer, who is compared once everything else is valid."""
-
-    names: tuple[str, ...]
-    issuer: str
-
-    def verify(self, cert: Any) -> None:
-        """Called by sigstore with the certificate, after its chain was checked."""
-        from kernels.trust.sigstore import names_of
-
-        self.names, self.issuer = names_of(cert)
 
 
 def _cryptography() -> Any:

@@ -246,9 +246,9 @@ class MirrorSignature(msgspec.Struct, frozen=True, rename="kebab", omit_defaults
     """A signature of a document's content.
 
     Attributes:
-        kind: `ed25519`, or `sigstore`.
-        value: The signature in base64; of Sigstore the text of the bundle.
-        key: The public key in base64 (32 bytes); empty with Sigstore.
+        kind: `ed25519`.
+        value: The signature in base64.
+        key: The public key in base64 (32 bytes).
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Who may sign the documents of mirrors: Ed25519 public keys, and identities of Sigstore."""
+"""Who may sign the documents of mirrors: Ed25519 public keys."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from dataclasses import dataclass
 
 from kernels.support.formatting import format_value
 
-__all__ = ["Ed25519Key", "MirrorKey", "SigstoreIdentity", "parse_mirror_key", "parse_mirror_keys"]
+__all__ = ["MirrorKey", "parse_mirror_key", "parse_mirror_keys"]
 
 #: The DER of an Ed25519 public key before its 32 bytes (RFC 8410, section 4).
 _PREFIX = bytes.fromhex("302a300506032b6570032100")
 
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
-_ISSUER = re.compile(r"https://[^\s@,]+")
-_FORMS = "ed25519:<base64 of 32 bytes>, sigstore:<identity>@<issuer>, or a file of such lines or of PEM public keys"
+_FORMS = "ed25519:<base64 of 32 bytes>, or a file of such lines or of PEM public keys"
 
 
 @dataclass(frozen=True)
-class Ed25519Key:
+class MirrorKey:
     """An Ed25519 public key.
 
     Attributes:
@@ -33,34 +32,15 @@ class Ed25519Key:
         return f"ed25519:{self.value}"
 
 
-@dataclass(frozen=True)
-class SigstoreIdentity:
-    """Who signs with Sigstore.
-
-    Attributes:
-        identity: The name in the certificate: a workflow's URL with its ref, or an e-mail address.
-        issuer: The URL of the OIDC issuer.
-    """
-
-    identity: str
-    issuer: str
-
-    def __str__(self) -> str:
-        return f"sigstore:{self.identity}@{self.issuer}"
-
-
-MirrorKey = Ed25519Key | SigstoreIdentity
-
-
 def parse_mirror_key(text: str) -> MirrorKey:
-    """A key as settings name it: `ed25519:…`, or `sigstore:…`.
+    """A key as settings name it: `ed25519:…`.
 
     Raises:
-        ValueError: It is neither; the message says what was expected.
+        ValueError: It is none; the message says what was expected.
 
     Example:
-        >>> parse_mirror_key("sigstore:mirrors@acme.example@https://accounts.acme.example").issuer
-        'https://accounts.acme.example'
+        >>> parse_mirror_key("ed25519:" + "A" * 43 + "=").value[:4]
+        'AAAA'
     """
     kind, _, value = text.strip().partition(":")
     if kind == "ed25519":
@@ -69,12 +49,7 @@ def parse_mirror_key(text: str) -> MirrorKey:
         except (binascii.Error, ValueError):
             raw = b""
         if len(raw) == 32:
-            return Ed25519Key(base64.b64encode(raw).decode())
-    elif kind == "sigstore":
-        # An identity may have an @ of its own: an e-mail address, or a workflow with its ref.
-        identity, _, issuer = value.rpartition("@")
-        if identity and identity.isprintable() and _ISSUER.fullmatch(issuer):
-            return SigstoreIdentity(identity, issuer)
+            return MirrorKey(base64.b64encode(raw).decode())
     raise ValueError(f"expected {_FORMS}, got {format_value(text.strip())}")
 
 
@@ -95,7 +70,7 @@ def parse_mirror_keys(text: str) -> tuple[MirrorKey, ...]:
             der = b""
         if not der.startswith(_PREFIX) or len(der) != len(_PREFIX) + 32:
             raise ValueError("expected an Ed25519 public key, got another key")
-        found.append(Ed25519Key(base64.b64encode(der[len(_PREFIX) :]).decode()))
+        found.append(MirrorKey(base64.b64encode(der[len(_PREFIX) :]).decode()))
     if not found and "-----" in text:
         raise ValueError("expected PEM public keys, got something damaged")
     lines = [] if found else [line.partition("#")[0].strip() for line in text.splitlines()]

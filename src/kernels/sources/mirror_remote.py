@@ -126,7 +126,6 @@ class MirrorRemote(Remote):
             repo_id,
             url=self.endpoint,
             cache=self._cache,
-            offline=not self.connects,
         )
         self._answered()
         self._memory.indexes[repo_id] = index
@@ -150,7 +149,6 @@ class MirrorRemote(Remote):
             commit,
             url=self.endpoint,
             cache=self._cache,
-            offline=not self.connects,
         )
         self._answered()
         self._memory.commits[repo_id, commit] = index
@@ -170,7 +168,7 @@ class MirrorRemote(Remote):
         except EntryNotFound:
             raise HubUnavailable(f"{self.name} has no {MIRROR_FILE}, which lists its repositories.") from None
         assert document is not None
-        index = read_mirror_index(document.content, f"{self.endpoint}/{MIRROR_FILE}", offline=not self.connects)
+        index = read_mirror_index(document.content, f"{self.endpoint}/{MIRROR_FILE}")
         found = [each for each in index.repositories if publisher in (None, each.partition("/")[0])]
         if publisher is not None and not found:
             raise RepositoryNotFound(f"The mirror at {self.endpoint} has no repository of {publisher!r}.")

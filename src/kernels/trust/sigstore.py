@@ -34,7 +34,6 @@ __all__ = [
     "allowed",
     "check_signature",
     "check_size",
-    "names_of",
     "parse_bundle",
     "read_signed",
     "signer_of",
@@ -120,23 +119,22 @@ def _read(path: Path, limit: int) -> bytes | None:
         raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from error
 
 
-def parse_bundle(bundle: bytes, name: str = BUNDLE_FILE) -> Any:
+def parse_bundle(bundle: bytes) -> Any:
     """A Sigstore bundle.
 
     Args:
-        bundle: The content of `metadata.json.sigstore`, or of another bundle.
-        name: What messages call it.
+        bundle: The content of `metadata.json.sigstore`.
 
     Raises:
         UntrustedSignature: It is not one.
         MissingPythonDependency: sigstore is not installed.
     """
-    check_size(len(bundle), name)
+    check_size(len(bundle))
     models = _sigstore()
     try:
         return models.Bundle.from_json(bundle)
     except Exception as error:  # noqa: BLE001 - untrusted bytes, for which the parsers raise errors of any type
-        raise UntrustedSignature(f"its {name} is not a Sigstore bundle: {_line(error)}") from None
+        raise UntrustedSignature(f"its {BUNDLE_FILE} is not a Sigstore bundle: {_line(error)}") from None
 
 
 def check_signature(metadata: bytes, bundle: Any, policy: Any, rule: Rule, *, offline: bool = False) -> None:
@@ -184,10 +182,10 @@ def allowed(identity: Identity, rule: Rule) -> Identity:
     )
 
 
-def check_size(size: int, name: str = BUNDLE_FILE) -> None:
+def check_size(size: int) -> None:
     """Raise `UntrustedSignature` for a bundle with too many bytes, which is not read."""
     if size > MAX_BUNDLE_BYTES:
-        raise UntrustedSignature(f"its {name} has {size} bytes; at most {MAX_BUNDLE_BYTES} are read")
+        raise UntrustedSignature(f"its {BUNDLE_FILE} has {size} bytes; at most {MAX_BUNDLE_BYTES} are read")
 
 
 class _SignerRecorder:
@@ -207,22 +205,6 @@ def signer_of(cert: Any) -> Identity:
         ValueError: An extension is missing, or is not a string.
     """
     return Identity(**{name: _extension(cert, *where) for name, where in _EXTENSIONS.items()})
-
-
-def names_of(cert: Any) -> tuple[tuple[str, ...], str]:
-    """The names in a Fulcio certificate, URLs and e-mail addresses, and the issuer who vouched for them.
-
-    Raises:
-        ValueError: It has no name or no issuer.
-    """
-    from cryptography.x509 import ExtensionNotFound, RFC822Name, SubjectAlternativeName, UniformResourceIdentifier
-
-    try:
-        named = cert.extensions.get_extension_for_class(SubjectAlternativeName).value
-    except ExtensionNotFound:
-        raise ValueError("the certificate has no name") from None
-    names = (named.get_values_for_type(kind) for kind in (UniformResourceIdentifier, RFC822Name))
-    return tuple(name for each in names for name in each), _extension(cert, *_EXTENSIONS["issuer"])
 
 
 def _extension(cert: Any, what: str, oid: str) -> str:

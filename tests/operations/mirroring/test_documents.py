@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kernels.errors import RequestError, UntrustedSignature
-from kernels.mirror.signing import Ed25519Signer
+from kernels.mirror.signing import MirrorSigner
 from kernels.mirror.stores.folder import FolderStore
 from kernels.models.mirror import MIRROR_FILE, MirrorIndex
 from kernels.models.mirror_document import MirrorDocument
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.skipif(find_spec("cryptography") is None, reason="crypt
 OWN = MirrorIndex(number=1, time="2026-01-02T03:04:05Z", writer="kernels", repositories={})
 
 
-def signer(path: Path) -> Ed25519Signer:
+def signer(path: Path) -> MirrorSigner:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     path.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return Ed25519Signer(path)
+    return MirrorSigner(path)
 
 
 def test_what_others_wrote_gets_no_signature_if_keys_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from hub import TestHub
 from kernels import download_kernels
 from kernels.errors import RequestError, StoreError
 from kernels.mirror.archive import unpack
-from kernels.mirror.signing import Ed25519Signer
+from kernels.mirror.signing import MirrorSigner
 from kernels.mirror.stores.folder import FolderStore
 from kernels.mirror.stores.opening import open_store
 from kernels.models.lockfile import Lock, Pin
@@ -92,7 +92,7 @@ def test_a_run_without_the_key_of_a_signed_mirror_changes_nothing(
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
     monkeypatch.setenv("KERNELS_HUB", "hub")
     if keys:
-        monkeypatch.setenv("KERNELS_MIRROR_KEYS", Ed25519Signer(key).name)
+        monkeypatch.setenv("KERNELS_MIRROR_KEYS", MirrorSigner(key).name)
     run(place, "acme/relu", sign_key=key)
     before = state(place)
     hub.make_repo("acme/gelu")

@@ -11,7 +11,7 @@ import pytest
 from mirror_tree import MirrorTree
 
 from kernels.errors import InvalidRepository, RequestError, UntrustedSignature
-from kernels.mirror.signing import Ed25519Signer
+from kernels.mirror.signing import MirrorSigner
 from kernels.mirror.stores.folder import FolderStore
 from kernels.models.mirror import RepositoryIndex, archive_path, commit_path, index_path
 from kernels.models.mirror_document import MirrorDocument
@@ -207,7 +207,7 @@ def test_every_document_must_be_signed_if_keys_are_named(tree: MirrorTree, monke
 
     path = tree.root.parent / "key.pem"
     path.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    signer = Ed25519Signer(path)
+    signer = MirrorSigner(path)
     documents = [tree.root / "mirror.json", *(p for p in (tree.root / "api").rglob("*") if p.is_file())]
     for each in documents:
         each.write_bytes(signer.sign(MirrorDocument.parse(each.read_bytes(), "here")).to_bytes())

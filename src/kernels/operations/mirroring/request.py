@@ -138,7 +138,6 @@ class MirrorRequest:
         repair: Whether to read the archives of what is named, and to send those again that are missing or damaged.
         html: Whether to write pages for people, too; a mirror that has them keeps them up to date in any case.
         sign_key: The file of the private key to sign with; the default is `KERNELS_MIRROR_SIGN_KEY`.
-        sigstore: Whether to sign with the identity that this machine has.
         user_agent: Text to add to the `User-Agent` header of requests.
 
     Raises:
@@ -160,7 +159,6 @@ class MirrorRequest:
     repair: bool = False
     html: bool = False
     sign_key: str | os.PathLike[str] | None = None
-    sigstore: bool = False
     user_agent: str | Mapping[str, str] | None = None
 
     @property

@@ -92,7 +92,7 @@ def mirror(request: MirrorRequest, progress: MirrorProgress | None = None) -> Mi
     check_user_agent(request.user_agent)
     store = open_store(request.url)
     forget()  # a process that runs for long has heads that are old
-    signer = active_signer(None if request.sign_key is None else Path(request.sign_key), request.sigstore)
+    signer = active_signer(None if request.sign_key is None else Path(request.sign_key))
     run = _Run(request, store, _open_source(request), signer, progress)
     if request.dry_run:
         return run.take_requested(None)
@@ -117,7 +117,7 @@ class PlannedMirroring:
         self, url: str, sources: Sources, repositories: Sequence[str], progress: MirrorProgress | None = None
     ) -> None:
         request = MirrorRequest(url, repositories=repositories)
-        self._run = _Run(request, open_store(url), sources, active_signer(None, False), progress)
+        self._run = _Run(request, open_store(url), sources, active_signer(), progress)
         self._run.open()
 
     def put(self, plans: Iterable[KernelPlan]) -> MirrorResult:
