@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -92,18 +91,6 @@ def test_a_setting_about_locks_is_left_to_the_active_lock(
 ) -> None:
     monkeypatch.setenv(name, value)
     assert agrees(AT_A_TERMINAL) is may
-
-
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may enter every folder")
-def test_a_place_that_cannot_be_examined_is_left_to_the_active_lock(tmp_path: Path) -> None:
-    put(tmp_path / "project" / "pyproject.toml")
-    model = Caller(str(put(tmp_path / "project" / "model.py")))
-    assert not agrees(model)
-    (tmp_path / "project").chmod(0)
-    try:
-        assert may_be_locked(model)
-    finally:
-        (tmp_path / "project").chmod(0o755)
 
 
 def test_the_question_imports_nothing_that_reads_locks() -> None:

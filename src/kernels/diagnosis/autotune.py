@@ -12,7 +12,7 @@ from kernels.errors import LockError, RequestError
 from kernels.layer.device import ModuleDevice
 from kernels.layer.tuned import AUTOTUNE_FILE, TunedLayer, cached_tuned, machine_facts, read_tuned
 from kernels.resolver.caller import AT_A_TERMINAL
-from kernels.resolver.find_lock import lock_exists, places_of
+from kernels.resolver.find_lock import places_of
 from kernels.resolver.target import Target
 from kernels.support.formatting import plural
 
@@ -36,7 +36,7 @@ def check_autotune() -> Findings:
     places = places_of(AT_A_TERMINAL) if named is None else (str(named),)
     files = (os.path.join(os.path.dirname(place), AUTOTUNE_FILE) for place in places)
     try:
-        path = next(filter(lock_exists, files), None)
+        path = next(filter(os.path.lexists, files), None)
         saved = [] if path is None else read_tuned(Path(path))
     except (LockError, RequestError) as error:
         found.problem(str(error), "Save it again, or remove it: report.save(…) of the report of autotune writes it.")

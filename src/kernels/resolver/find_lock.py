@@ -16,9 +16,9 @@ from pathlib import Path
 
 from kernels import settings
 from kernels.models import LOCK_FILE, PROJECT_FILE
-from kernels.resolver.caller import SITE_FOLDERS, Caller, caller
+from kernels.resolver.caller import AT_A_TERMINAL, SITE_FOLDERS, Caller, caller
 
-__all__ = ["lock_exists", "lock_path", "may_be_locked", "places_of", "project_here", "site_folder"]
+__all__ = ["lock_path", "may_be_locked", "places_of", "project_here", "site_folder"]
 
 #: Where a lockfile is in a distribution's metadata: as setuptools writes it, and as other build backends do.
 _IN_METADATA = (LOCK_FILE, os.path.join("extra_metadata", LOCK_FILE))
@@ -44,7 +44,7 @@ def may_be_locked(by: Caller | None = None) -> bool:
     try:
         if settings.lock_file() is not None or settings.locked_only():
             return True
-        return any(map(lock_exists, places_of(caller() if by is None else by)))
+        return any(map(os.path.lexists, places_of(caller() if by is None else by)))
     except Exception:  # noqa: BLE001 - `active_lock` meets it as well, and says what is wrong
         return True
 
@@ -53,34 +53,17 @@ def lock_path(by: Caller) -> str | None:
     """The lockfile of a caller, or None.
 
     Raises:
-        LockError: It cannot be examined, belongs to another user, or to another distribution than the caller's file.
+        LockError: It belongs to another user, or it or the caller's file to several distributions.
         RequestError: `KERNELS_LOCKFILE` is not a path.
     """
     named = settings.lock_file()
     if named is not None:
         return str(named)
-    found = next(filter(lock_exists, places_of(by)), None)
+    found = next(filter(os.path.lexists, places_of(by)), None)  # one that cannot be read is not ignored silently
     if found is not None:
         _check_user(found, by.file)
         _check_distributions(found, by.file)
     return found
-
-
-def lock_exists(place: str) -> bool:
-    """Whether there is a lockfile; one that cannot be read is one as well, so that it is not ignored silently.
-
-    Raises:
-        LockError: It cannot be examined.
-    """
-    try:
-        os.stat(place)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return os.path.islink(place)
-    except OSError as error:
-        from kernels.errors import LockError
-
-        raise LockError(f"Cannot examine {place}: {error.strerror or error}.") from error
-    return True
 
 
 def places_of(by: Caller) -> tuple[str, ...]:
@@ -140,13 +123,8 @@ def project_here() -> Path:
         >>> project_here().is_dir()
         True
     """
-    try:
-        here = os.getcwd()
-    except OSError:  # it was deleted
-        return Path()
-    above = map(os.path.dirname, _project_locks(here))
-    found = next((folder for folder in above if os.path.lexists(os.path.join(folder, PROJECT_FILE))), here)
-    return Path(os.path.relpath(found, here))
+    places = places_of(AT_A_TERMINAL)  # the last one is in the root
+    return Path(os.path.relpath(os.path.dirname(places[-1]))) if places else Path()
 
 
 def site_folder(path: str) -> str | None:

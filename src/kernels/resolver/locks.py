@@ -15,7 +15,7 @@ from kernels.errors import DigestMismatch, LockError, NotLocked, RequestError
 from kernels.models import LOCK_FILE
 from kernels.models.requirement import Requirement
 from kernels.resolver.caller import Caller, caller
-from kernels.resolver.find_lock import lock_exists, lock_path, places_of, site_folder
+from kernels.resolver.find_lock import lock_path, places_of, site_folder
 from kernels.support.formatting import did_you_mean, wrong_type
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def active_lock(
     by = caller() if by is None else by
     path = lock_path(by)
     if path is None and only is not None:
-        path = next(filter(lock_exists, _carried_lock()), None)
+        path = next(filter(os.path.lexists, _carried_lock()), None)
     if path is None:
         return NO_LOCK if only is None else ActiveLock(None, only, _searched(by))
     try:
