@@ -213,7 +213,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
     for before, name in pairwise("abcdefghijkl"):
         laughs += f"{name}: &{name} [{f'*{before},' * 9}1]\n"
     named = {"merges": merges, "aliases of aliases": laughs, "base 60": "a: 1" + ":1" * 400 + ".5"}
-    for name, text in [*texts(YAML, 2**20), *named.items()]:
+    for name, text in [*texts(YAML, 2**17), *named.items()]:
         yaml.write_text(text)
         yield f"YAML, {name}", lambda: read_yaml(yaml)
 

@@ -125,9 +125,9 @@ def test_literal_and_generated_entries_stand_in_one_list(file: TuneFile) -> None
     assert file.operators["none"] == ()
 
 
-def test_an_entry_knows_its_line_and_cannot_be_changed(file: TuneFile) -> None:
+def test_an_entry_knows_its_place_and_cannot_be_changed(file: TuneFile) -> None:
     entry = file.operators["mm"][1]
-    assert entry.line == FILE[: FILE.index("BLOCK_M: 16")].count("\n") + 1
+    assert entry.place == "mm[1]"
     with pytest.raises(AttributeError):
         entry.num_warps = 8  # type: ignore[misc]
     with pytest.raises(TypeError):
@@ -176,69 +176,81 @@ GEN = "mm:\n  - gen: true\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "why"),
+    ("text", "why"),
     [
-        ("mm: 4\n", 1, "operator 'mm' is 4; expected a list of configurations"),
-        ("mm: {META: {}}\n", 1, "operator 'mm' is a mapping"),
-        ("mm:\n  - 64\n", 2, "a configuration of 'mm' is 64; expected a mapping"),
-        ("- mm\n", 1, "the file is a list; expected a mapping"),
-        ("archs: [9.0]\n", 1, "`archs` is a list"),
-        ("archs:\n  '9.0': 1\n", 2, "architecture '9.0' is 1"),
-        ("archs:\n  '9.0':\n    mm: 1\n", 3, "operator 'mm' is 1"),
-        ("mm:\n  - num_warps: 4\n", 2, "`META` is missing; found 'num_warps'"),
-        ("mm:\n  - {}\n", 2, "`META` is missing; found nothing"),
-        ("mm:\n  - META: BLOCK\n", 2, "META is 'BLOCK'; expected a mapping"),
-        ("mm:\n  - META: {BLOCK: [1]}\n", 2, "`BLOCK` is a list; expected a number"),
-        ("mm:\n  - META: {BLOCK: {a: 1}}\n", 2, "`BLOCK` is a mapping"),
-        ("mm:\n  - META: {2B: 1}\n", 2, "META has '2B'; expected the name"),
-        ("mm:\n  - META: {num_warps: 4}\n", 2, "`num_warps` is in META"),
-        ("mm:\n  - META: {}\n    num_warps: four\n", 3, "`num_warps` is 'four'; expected a power of two from 1"),
-        ("mm:\n  - META: {}\n    num_warps: '4'\n", 3, "`num_warps` is '4'"),
-        ("mm:\n  - META: {}\n    num_warps: 6\n", 3, "`num_warps` is 6"),
-        ("mm:\n  - META: {}\n    num_warps: 0\n", 3, "`num_warps` is 0"),
-        ("mm:\n  - META: {}\n    num_warps: -4\n", 3, "`num_warps` is -4"),
-        ("mm:\n  - META: {}\n    num_warps: 4.0\n", 3, "`num_warps` is 4.0"),
-        ("mm:\n  - META: {}\n    num_warps: true\n", 3, "`num_warps` is True"),
-        ("mm:\n  - META: {}\n    num_warps: null\n", 3, "`num_warps` is None"),
-        ("mm:\n  - META: {}\n    num_warps: [4]\n", 3, "`num_warps` is a list"),
-        ("mm:\n  - META: {}\n    num_stages: -1\n", 3, "`num_stages` is -1; expected a whole number from 0"),
-        ("mm:\n  - META: {}\n    num_ctas: 0\n", 3, "`num_ctas` is 0; expected a whole number from 1"),
-        (f"mm:\n  - META: {{{', '.join(f'B{n}: 1' for n in range(65))}}}\n", 2, "META has more than 64"),
-        ("mm:\n  - gen: false\n", 2, "`gen` is False; expected true"),
-        (GEN, 2, "`param_map` is missing; found 'gen'"),
-        (GEN + "    param_map: 4\n", 3, "`param_map` is 4"),
-        (GEN + "    param_map: {num_warps: 4}\n", 3, "`META` is missing; found 'num_warps'"),
-        (GEN + "    param_map: {META: {B: b}}\n    b: 4\n", 4, "`B` is 4; expected a list of values"),
-        (GEN + "    param_map: {META: {B: b}}\n", 3, "`B` names the list 'b', which is not found; found none"),
-        (GEN + "    param_map: {META: {B: b}}\n    a: [1]\n    c: [1]\n", 3, "the list 'b', .* found a, c"),
-        (GEN + "    param_map: {META: metas}\n", 3, "`META` names the list 'metas'"),
-        (GEN + "    param_map: {META: {B: []}}\n", 3, "the list for `B` is empty"),
-        (GEN + "    param_map: {META: {B: b}}\n    b: []\n", 4, "the list for `B` is empty"),
-        (GEN + "    param_map: {META: {B: {c: 1}}}\n", 3, "`B` is a mapping"),
-        (GEN + "    param_map: {META: {B: b}}\n    b: [1, [2]]\n", 4, "`B` is a list"),
-        (GEN + "    param_map: {META: metas}\n    metas: [{B: 1}, 4]\n", 4, "META is 4"),
-        (GEN + "    param_map: {META: metas}\n    metas: [{num_ctas: 1}]\n", 4, "`num_ctas` is in META"),
-        (GEN + "    param_map: {META: {num_ctas: 1}}\n", 3, "`num_ctas` is in META"),
-        (GEN + "    param_map: {META: {}, num_warps: w}\n    w: [4, 5]\n", 4, "`num_warps` is 5"),
+        ("mm: 4\n", "operator 'mm' is 4; expected a list of configurations"),
+        ("mm: {META: {}}\n", "operator 'mm' is a mapping"),
+        ("mm:\n  - 64\n", "a configuration of 'mm' is 64; expected a mapping"),
+        ("- mm\n", "the file is a list; expected a mapping"),
+        ("archs: [9.0]\n", "`archs` is a list"),
+        ("archs:\n  '9.0': 1\n", "architecture '9.0' is 1"),
+        ("archs:\n  '9.0':\n    mm: 1\n", "operator 'mm' is 1"),
+        ("mm:\n  - num_warps: 4\n", "`META` is missing; found 'num_warps'"),
+        ("mm:\n  - {}\n", "`META` is missing; found nothing"),
+        ("mm:\n  - META: BLOCK\n", "META is 'BLOCK'; expected a mapping"),
+        ("mm:\n  - META: {BLOCK: [1]}\n", "`BLOCK` is a list; expected a number"),
+        ("mm:\n  - META: {BLOCK: {a: 1}}\n", "`BLOCK` is a mapping"),
+        ("mm:\n  - META: {2B: 1}\n", "META has '2B'; expected the name"),
+        ("mm:\n  - META: {num_warps: 4}\n", "`num_warps` is in META"),
+        ("mm:\n  - META: {}\n    num_warps: four\n", "`num_warps` is 'four'; expected a power of two from 1"),
+        ("mm:\n  - META: {}\n    num_warps: '4'\n", "`num_warps` is '4'"),
+        ("mm:\n  - META: {}\n    num_warps: 6\n", "`num_warps` is 6"),
+        ("mm:\n  - META: {}\n    num_warps: 0\n", "`num_warps` is 0"),
+        ("mm:\n  - META: {}\n    num_warps: -4\n", "`num_warps` is -4"),
+        ("mm:\n  - META: {}\n    num_warps: 4.0\n", "`num_warps` is 4.0"),
+        ("mm:\n  - META: {}\n    num_warps: true\n", "`num_warps` is True"),
+        ("mm:\n  - META: {}\n    num_warps: null\n", "`num_warps` is None"),
+        ("mm:\n  - META: {}\n    num_warps: [4]\n", "`num_warps` is a list"),
+        ("mm:\n  - META: {}\n    num_stages: -1\n", "`num_stages` is -1; expected a whole number from 0"),
+        ("mm:\n  - META: {}\n    num_ctas: 0\n", "`num_ctas` is 0; expected a whole number from 1"),
+        (f"mm:\n  - META: {{{', '.join(f'B{n}: 1' for n in range(65))}}}\n", "META has more than 64"),
+        ("mm:\n  - gen: false\n", "`gen` is False; expected true"),
+        (GEN, "`param_map` is missing; found 'gen'"),
+        (GEN + "    param_map: 4\n", "`param_map` is 4"),
+        (GEN + "    param_map: {num_warps: 4}\n", "`META` is missing; found 'num_warps'"),
+        (GEN + "    param_map: {META: {B: b}}\n    b: 4\n", "`B` is 4; expected a list of values"),
+        (GEN + "    param_map: {META: {B: b}}\n", "`B` names the list 'b', which is not found; found none"),
+        (GEN + "    param_map: {META: {B: b}}\n    a: [1]\n    c: [1]\n", "the list 'b', .* found a, c"),
+        (GEN + "    param_map: {META: metas}\n", "`META` names the list 'metas'"),
+        (GEN + "    param_map: {META: {B: []}}\n", "the list for `B` is empty"),
+        (GEN + "    param_map: {META: {B: b}}\n    b: []\n", "the list for `B` is empty"),
+        (GEN + "    param_map: {META: {B: {c: 1}}}\n", "`B` is a mapping"),
+        (GEN + "    param_map: {META: {B: b}}\n    b: [1, [2]]\n", "`B` is a list"),
+        (GEN + "    param_map: {META: metas}\n    metas: [{B: 1}, 4]\n", "META is 4"),
+        (GEN + "    param_map: {META: metas}\n    metas: [{num_ctas: 1}]\n", "`num_ctas` is in META"),
+        (GEN + "    param_map: {META: {num_ctas: 1}}\n", "`num_ctas` is in META"),
+        (GEN + "    param_map: {META: {}, num_warps: w}\n    w: [4, 5]\n", "`num_warps` is 5"),
         (
             GEN + f"    param_map: {{META: {{B: 1}}, {', '.join(f'option{n}: 1' for n in range(64))}}}\n",
-            2,
             "`param_map` has more than 64 parameters",
         ),
     ],
 )
-def test_what_breaks_the_form_is_refused_with_its_line_and_value(
-    tmp_path: Path, text: str, line: int, why: str
-) -> None:
+def test_what_breaks_the_form_is_refused_with_its_value(tmp_path: Path, text: str, why: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(RequestError, match=why) as refused:
         read_configs(path)
-    assert str(refused.value).startswith(f"{path}, line {line}: ")
+    assert str(refused.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("mm: 4\n", ""),
+        ("mm:\n  - META: {}\n  - META: {}\n    num_warps: 6\n", ", mm[1]"),
+        ("archs:\n  9.0:\n    mm: [{META: 4}]\n", ", archs.9.0.mm[0]"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, place: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(RequestError) as refused:
+        read_configs(path)
+    assert str(refused.value).startswith(f"{path}{place}: ")
 
 
 def test_a_value_beside_the_map_has_no_effect_and_a_warning_says_so(tmp_path: Path) -> None:
     path = written(tmp_path, GEN + "    param_map: {META: {B: b}}\n    b: [1]\n    num_stages: 1\n")
-    with warned("line 5: `num_stages: 1` beside `param_map` has no effect"):
+    with warned(r"mm\[0\]: `num_stages: 1` beside `param_map` has no effect"):
         file = read_configs(path)
     assert file.operators["mm"] == (TuneEntry({"B": 1}, num_stages=2),)
 
@@ -247,7 +259,7 @@ def test_a_value_beside_the_map_has_no_effect_and_a_warning_says_so(tmp_path: Pa
 def test_a_product_that_explodes_is_refused_before_it_is_made(tmp_path: Path, parameters: int) -> None:
     named = ", ".join(f"B{number}: b" for number in range(parameters))
     text = f"mm:\n  - gen: true\n    param_map: {{META: {{{named}}}}}\n    b: {list(range(2000))}\n"
-    with pytest.raises(RequestError, match=r"line 2: operator 'mm' has [0-9]{16,}.* or more; the limit is 10000"):
+    with pytest.raises(RequestError, match=r"mm\[0\]: operator 'mm' has [0-9]{16,}.* or more; the limit is 10000"):
         read_configs(written(tmp_path, text))
 
 
@@ -257,16 +269,16 @@ def generated(configs: int) -> str:
 
 def test_ten_thousand_configurations_are_the_most_of_an_operator(tmp_path: Path) -> None:
     assert len(read_configs(written(tmp_path, "mm:\n" + generated(10_000))).operators["mm"]) == 10_000
-    with pytest.raises(RequestError, match="line 3: operator 'mm' has 10001 configurations"):
+    with pytest.raises(RequestError, match=r"mm\[1\]: operator 'mm' has 10001 configurations"):
         read_configs(written(tmp_path, "mm:\n" + generated(10_000) + "  - META: {B: 1}\n"))
-    with pytest.raises(RequestError, match="line 3: operator 'mm' has 10002 configurations"):
+    with pytest.raises(RequestError, match=r"mm\[1\]: operator 'mm' has 10002 configurations"):
         read_configs(written(tmp_path, "mm:\n" + generated(10_000) + generated(2)))
 
 
 def test_twenty_thousand_configurations_are_the_most_of_a_file(tmp_path: Path) -> None:
     text = "".join(f"op{number}:\n" + generated(10_000) for number in range(2))
     assert len(read_configs(written(tmp_path, text)).operators) == 2
-    with pytest.raises(RequestError, match="line 6: the file has more than 20000"):
+    with pytest.raises(RequestError, match=r"mm\[0\]: the file has more than 20000"):
         read_configs(written(tmp_path, text + "mm:\n  - META: {B: 1}\n"))
 
 

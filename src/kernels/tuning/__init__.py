@@ -46,7 +46,7 @@ An architecture's section has the name its backend gives the architecture. It ho
 does not have is taken from the rest of the file. Where no section has the name of the device's architecture, the one
 for which a build would run on the device (`Backend.arch_reason`) is taken; of several, the nearest.
 
-Files are untrusted: `kernels.support.yaml` says what is refused. They are read again when they change.
+Files are read again when they change.
 """
 
 from __future__ import annotations

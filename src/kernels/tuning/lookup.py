@@ -207,7 +207,7 @@ def _configs(entries: Sequence[Any], origin: TuneOrigin) -> Configs:
 def _config(config: Callable[..., Any], entry: TuneEntry, known: Sequence[str], path: Path | None) -> Any:
     for name, value in entry.others.items():
         if name not in known:
-            where = "`default`" if path is None else f"{path}, line {entry.line}"
+            where = "`default`" if path is None else f"{path}, {entry.place}"
             raise RequestError(
                 f"{where}: `{name}` is {format_value(value)}, but a file may not set this argument of the "
                 f"installed Triton's Config; it may set {', '.join(known)}."

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from kernels.errors import RequestError
 from kernels.support.formatting import format_text, format_value
-from kernels.support.yaml import check_events
 
 __all__ = ["complete_front_matter", "hub_license", "split_front_matter"]
 
@@ -137,12 +135,11 @@ def _entries(front: str, where: str) -> dict[str, tuple[Any, int, int]]:
     """The keys at the top: each with its value, and where its lines begin and end in the text."""
     import yaml
 
-    path = Path(where)
     if len(front) > _MAX_LENGTH:
         raise RequestError(f"{where}: the front matter has more than {_MAX_LENGTH} characters.")
     text = f"---\n{front}"  # so that lines are counted as in the file
     try:
-        check_events(_without_aliases(yaml.parse(text, Loader=yaml.SafeLoader), where), path)
+        _check_aliases(yaml.parse(text, Loader=yaml.SafeLoader), where)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         values = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
@@ -170,12 +167,11 @@ def _entries(front: str, where: str) -> dict[str, tuple[Any, int, int]]:
     return found
 
 
-def _without_aliases(events: Iterable[Any], where: str) -> Iterator[Any]:
-    """The events of a document; none of them repeats another part of it, which could make a small text large."""
+def _check_aliases(events: Iterable[Any], where: str) -> None:
+    """Refuse a document that repeats a part of it, which could make a small text large."""
     import yaml
 
     for event in events:
         if isinstance(event, yaml.AliasEvent):
             line = event.start_mark.line + 1
             raise RequestError(f"{where}, line {line}: an alias (`*name`) is not allowed in a front matter.")
-        yield event
