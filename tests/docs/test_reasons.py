@@ -42,6 +42,10 @@ FITS = "torch29-cxx11-cu128-x86_64-linux"
 Rejected = tuple[RejectionKind, str]
 
 
+def metadata_from(fields: dict[str, object]) -> Metadata:
+    return Metadata.from_bytes(json.dumps(fields).encode())
+
+
 def by_name(target: str, build: str, backend: str | None = None, torch: tuple[str, ...] | None = None) -> Rejected:
     machine = Target.parse(target)
     if torch is not None:
@@ -54,7 +58,7 @@ def by_name(target: str, build: str, backend: str | None = None, torch: tuple[st
 def by_arch(target: str, build: str, backend: str, name: str, *archs: str) -> Rejected:
     machine = Target.parse(target)
     machine = replace(machine, devices=tuple(named(device, name) for device in machine.devices))
-    metadata = Metadata.from_fields({"name": "relu", "id": "_relu", "backend": {"type": backend, "archs": list(archs)}})
+    metadata = metadata_from({"name": "relu", "id": "_relu", "backend": {"type": backend, "archs": list(archs)}})
     [decision] = resolve([build], machine, metadata={build: metadata}).decisions
     assert isinstance(decision, VariantRejected)
     return decision.kind, decision.reason
@@ -211,7 +215,7 @@ CASES: list[Callable[[], Rejected]] = [
 
 
 def needing(**fields: object) -> Metadata:
-    return Metadata.from_fields({"name": "relu", "id": "_relu", "backend": {"type": "cpu"}, **fields})
+    return metadata_from({"name": "relu", "id": "_relu", "backend": {"type": "cpu"}, **fields})
 
 
 #: Builds that fit and cannot be loaded.

@@ -53,9 +53,10 @@ def serve(
         $ kernels serve hub --writable --host 0.0.0.0 --public-url https://hub.example.org/kernels
     """
     from kernels import settings
+    from kernels.models import MIRROR_FILE
     from kernels.server import HubServer
 
-    if (root / "mirror.json").is_file():
+    if (root / MIRROR_FILE).is_file():
         raise RequestError(
             f"{root} is a mirror, which any web server can serve: python -m http.server --directory "
             f"{shell_word(root)} {port}. Clients set KERNELS_HUB to its URL."

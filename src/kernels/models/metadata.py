@@ -17,7 +17,7 @@ from kernels.errors import InvalidMetadata, MissingMetadata, RequestError
 from kernels.models.requirement import Requirement
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.formatting import format_text, format_value
-from kernels.support.record_file import convert_json, decode_json
+from kernels.support.record_file import decode_json
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -233,27 +233,6 @@ class Metadata(msgspec.Struct, frozen=True):
         try:
             return _metadata(decode_json(data, _File), where)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidMetadata(f"{where} is not valid metadata: {format_text(error)}") from None
-
-    @staticmethod
-    def from_fields(fields: Mapping[str, Any], *, where: str = "metadata.json") -> Metadata:
-        """Check the fields of a `metadata.json`.
-
-        Args:
-            fields: The fields as the file has them; None where one is left out.
-            where: The file's name in error messages.
-
-        Raises:
-            InvalidMetadata: A field is missing, of the wrong type, too long or invalid.
-
-        Example:
-            >>> fields = {"name": "relu", "id": "_relu_cpu_1234567", "version": 1, "backend": {"type": "cpu"}}
-            >>> Metadata.from_fields(fields).version
-            1
-        """
-        try:
-            return _metadata(convert_json(fields, _File), where)
-        except msgspec.ValidationError as error:
             raise InvalidMetadata(f"{where} is not valid metadata: {format_text(error)}") from None
 
     def to_bytes(self) -> bytes:

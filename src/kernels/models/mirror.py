@@ -17,6 +17,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from kernels.models import MIRROR_FILE
 from kernels.models.requested_names import MAX_VERSION
 from kernels.models.requirement import check_repo_id
 from kernels.models.snapshot import BUILD_FOLDER, MAX_FILE_BYTES, RepoFile, Snapshot
@@ -40,9 +41,6 @@ __all__ = [
     "index_path",
     "parse_time",
 ]
-
-#: The name of the mirror's own index.
-MIRROR_FILE = "mirror.json"
 
 #: The number of an index: every reader of JSON reads the largest one exactly (RFC 8259, section 6).
 Number = Annotated[int, Meta(ge=1, le=2**53 - 1)]

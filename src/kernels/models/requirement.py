@@ -29,9 +29,6 @@ __all__ = [
     "is_revision",
 ]
 
-#: The fewest digits of a shortened commit: git shows seven.
-SHORTEST_COMMIT = 7
-
 
 @dataclass(frozen=True)
 class RepoInfo:

@@ -8,6 +8,7 @@ from pathlib import Path
 from kernels import backends, settings
 from kernels._version import __version__
 from kernels.errors import UntrustedSignature
+from kernels.models import MIRROR_FILE
 from kernels.models.address import HubAddress
 from kernels.resolver.target import Target
 from kernels.settings import Verify
@@ -16,9 +17,6 @@ from kernels.sources.call_sources import Sources
 from kernels.sources.wire import of_caller
 
 __all__ = ["open_sources"]
-
-#: What a folder that is a mirror has, and no folder of repositories (`models/mirror.py`).
-MIRROR_FILE = "mirror.json"
 
 
 def open_sources(

@@ -48,8 +48,9 @@ def unmet_prerequisite(metadata: Metadata, *, here: bool = True) -> KernelsError
         here: Whether the build is for this machine. For another one, only what no machine can have is an error.
 
     Example:
-        >>> fields = {"name": "relu", "id": "_relu", "backend": {"type": "cpu"}, "python-depends": ["requests"]}
-        >>> print(unmet_prerequisite(Metadata.from_fields(fields), here=False))
+        >>> from kernels.models.metadata import BackendInfo, KernelName
+        >>> metadata = Metadata("_relu", KernelName("relu"), BackendInfo("cpu"), python_depends=["requests"])
+        >>> print(unmet_prerequisite(metadata, here=False))
         depends on the Python package 'requests'; a cpu kernel may depend on einops, helion, tvm-ffi only.
     """
     if here and metadata.kernels_minver is not None and _is_older(__version__, metadata.kernels_minver):

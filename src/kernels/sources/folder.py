@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kernels import settings
 from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
+from kernels.models import MIRROR_FILE
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, RepoFile, Snapshot, is_bytecode
 from kernels.settings import Verify
@@ -245,7 +246,7 @@ def _find_builds(path: Path) -> tuple[Path, str | None]:
             f"{path} has the sources of a kernel (build.toml) and no builds. Build them: "
             f"kernels build {shell_word(path)}"
         )
-    if (path / "mirror.json").is_file():
+    if (path / MIRROR_FILE).is_file():
         raise RepositoryNotFound(
             f"{path} is a mirror: name a repository, and the mirror in KERNELS_HUB={shell_word(path)}. "
             f"To verify all of it: kernels mirror {shell_word(path)} --verify"

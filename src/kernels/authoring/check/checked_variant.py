@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernels.errors import InvalidRepository, InvalidVariant, RepositoryNotFound
+from kernels.models import MIRROR_FILE
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, is_bytecode
 from kernels.resolver.variant import Variant, parse_variant
@@ -120,7 +121,7 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
     inside = _folders(builds if builds.is_dir() else folder)
     if inside and (builds.is_dir() or any(map(_is_variant, inside))):
         return inside
-    if (folder / "mirror.json").is_file():
+    if (folder / MIRROR_FILE).is_file():
         raise RepositoryNotFound(
             f"{os.fspath(path)} is a mirror: name a repository, and the mirror in "
             f"KERNELS_HUB={shell_word(os.fspath(path))}. "

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kernels.authoring.compile.build_toml.model import KernelSource
 from kernels.authoring.compile.sources.git_tree import GitTree, git_tree
 from kernels.models.metadata import Digest, Metadata
@@ -50,7 +52,7 @@ def build_metadata(
         "digest": None if digest is None else {"algorithm": digest.algorithm, "files": digest.files},
         "provenance": provenance,
     }
-    return Metadata.from_fields(fields)
+    return Metadata.from_bytes(msgspec.json.encode(fields))
 
 
 def provenance(sources: GitTree | None) -> dict[str, Any] | None:
