@@ -78,13 +78,12 @@ def test_an_unsigned_build_is_refused_before_anything_but_metadata_is_fetched(re
             refuse("acme/relu", version=1)
 
 
-@pytest.mark.parametrize("who", list(OTHERS))
-def test_a_build_that_somebody_else_signed_is_refused(who: str, relu: Path, sign_builds: Callable[..., None]) -> None:
-    sign_builds(relu, workflow=OTHERS[who])
-    assert "it is signed with the " in refused()
-
-
-def test_a_build_of_another_sigstore_is_refused(relu: Path, sign_builds: Callable[..., None]) -> None:
+def test_a_build_that_somebody_else_signed_is_refused(
+    relu: Path, sign_builds: Callable[..., None], new_process: Callable[[], None]
+) -> None:
+    sign_builds(relu, workflow=OTHERS["another branch"])
+    assert "it is signed with the workflow" in refused()
+    new_process()
     sign_builds(relu, by=SigstoreRoot())
     assert "its signature is not valid" in refused()
 
@@ -99,15 +98,6 @@ def test_signed_metadata_that_is_none_is_still_an_error(relu: Path, root: Sigsto
     (relu / "build" / CPU / "metadata.json").write_bytes(b"{}")
     (relu / "build" / CPU / "metadata.json.sigstore").write_bytes(root.sign(b"{}"))
     with pytest.raises(InvalidMetadata):
-        get_kernel("acme/relu", version=1)
-
-
-def test_a_file_that_changed_after_signing_is_refused_by_the_signed_digest(
-    relu: Path, sign_builds: Callable[..., None]
-) -> None:
-    sign_builds(relu)
-    (relu / "build" / CPU / "__init__.py").write_text("raise SystemExit('run')")
-    with pytest.raises(DigestMismatch, match=r"changed: '__init__\.py'"):
         get_kernel("acme/relu", version=1)
 
 

@@ -42,18 +42,6 @@ def test_long_ago_is_no_reason_to_refuse(root: SigstoreRoot, rule: Rule) -> None
     assert verify_bundle(METADATA, bundle, [rule], offline=True) == ALLOWED
 
 
-def test_a_timestamp_authority_may_say_when_instead_of_the_log(root: SigstoreRoot, rule: Rule) -> None:
-    bundle = root.sign(METADATA, clock=True)
-    assert b"integratedTime" not in bundle
-    assert verify_bundle(METADATA, bundle, [rule], offline=True) == ALLOWED
-    late = root.sign(METADATA, clock=True, after=timedelta(hours=1))
-    assert "not valid at validation time" in refusal(METADATA, late, rule)
-    foreign = SigstoreRoot().sign(METADATA, clock=True)
-    stamp = ("verificationMaterial", "timestampVerificationData")
-    borrowed = changed(bundle, *stamp, value=json.loads(foreign)[stamp[0]][stamp[1]])
-    assert "not enough sources of verified time" in refusal(METADATA, borrowed, rule)
-
-
 @pytest.mark.parametrize("who", list(OTHERS))
 def test_a_valid_signature_of_somebody_else_is_refused_with_what_differs(
     who: str, root: SigstoreRoot, rule: Rule
