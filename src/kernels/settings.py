@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from kernels.errors import RequestError
 from kernels.models.address import HUB_WORD, HubAddress, parse_addresses
@@ -27,10 +27,10 @@ __all__ = [
     "backend_files",
     "cache_dir",
     "debug",
+    "debugging",
     "disabled_backends",
     "endpoint",
     "environment",
-    "environment_with_local_kernels",
     "hub_addresses",
     "hub_folders",
     "hub_token",
@@ -63,9 +63,6 @@ Verify = Literal["off", "install", "load"]
 """When the content of a build is checked: only what a lock pins, once; when it was installed or has changed since; at
 every load."""
 
-#: The most bytes of a file with public keys.
-_MAX_KEYS_BYTES = 1024 * 1024
-
 #: Variables of huggingface_hub that decide its token, besides `HF_TOKEN`. It reads the last one when it is imported.
 _OTHER_TOKENS = ("HF_OIDC_RESOURCE", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_DISABLE_IMPLICIT_TOKEN")
 
@@ -87,6 +84,13 @@ def _flag(name: str) -> bool:
 def _folder(name: str) -> Path | None:
     value = os.environ.get(name)
     return folder_in(name, value) if value else None
+
+
+def _file(name: str, kind: str) -> Path | None:
+    path = _folder(name)
+    if path is not None and not os.path.isfile(path):
+        raise RequestError(f"`{name}` is {os.environ[name]!r}; expected {kind} that exists.")
+    return path
 
 
 def _paths(name: str) -> tuple[Path, ...]:
@@ -258,25 +262,10 @@ def token_source(address: str) -> str:
 
 def _huggingface_hub() -> Any:
     """huggingface_hub's own settings."""
-    # It reads these as whole numbers when it is imported, and fails without their names; also at an empty one.
-    empty: list[str] = []
     for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
-        value = os.environ.get(name)
-        try:
-            valid = not value or int(value) >= 0
-        except ValueError:
-            valid = False
-        if not valid:
-            raise RequestError(f"`{name}` is {(value or '')[:200]!r}; expected a whole number of seconds.")
-        if value == "":
-            empty.append(name)
-    if empty and "huggingface_hub.constants" not in sys.modules:
-        for name in empty:
-            os.environ.pop(name, None)
-        try:
-            from huggingface_hub import constants
-        finally:
-            os.environ.update(dict.fromkeys(empty, ""))
+        value = os.environ.get(name, "0")
+        if not value.isdecimal():  # huggingface_hub parses these when it is imported, and its error does not name them
+            raise RequestError(f"`{name}` is {value[:200]!r}; expected a whole number of seconds.")
     from huggingface_hub import constants
 
     return constants
@@ -374,64 +363,37 @@ def verify_when(asked: object = None) -> Verify:
     """
     if asked is not None and not isinstance(asked, str):
         raise TypeError(f"`verify` is {asked!r} ({type(asked).__name__}); expected 'off', 'install' or 'load'.")
-    name, value = ("KERNELS_VERIFY", os.environ.get("KERNELS_VERIFY", "")) if asked is None else ("verify", asked)
-    words: dict[str, Verify] = {when: when for when in get_args(Verify)}
     if asked is None:
-        words |= {**dict.fromkeys(map(str.lower, _TRUE), "load"), **dict.fromkeys(map(str.lower, _FALSE), "install")}
-        words["off"] = "off"
-    word = value.lower() if asked is None else value
-    if word not in words:
-        from kernels.support.formatting import did_you_mean
-
-        hint = did_you_mean(word, words)
-        raise RequestError(f"`{name}` is {value[:200]!r}; expected 'off', 'install' or 'load'.{hint}")
-    return words[word]
+        name, value = "KERNELS_VERIFY", os.environ.get("KERNELS_VERIFY", "")
+        flags = dict.fromkeys(_FALSE - {"OFF"}, "install") | dict.fromkeys(_TRUE, "load")
+        word = flags.get(value.upper(), value.lower())
+    else:
+        name, value = "verify", asked
+        word = asked
+    for when in get_args(Verify):
+        if word == when:
+            return cast(Verify, when)
+    raise RequestError(f"`{name}` is {value[:200]!r}; expected 'off', 'install' or 'load'.")
 
 
 def policy_file() -> Path | None:
     """The signing policy (`KERNELS_POLICY`), a file that exists, or None."""
-    path = _folder("KERNELS_POLICY")
-    if path is not None and not os.path.isfile(path):
-        raise RequestError(f"`KERNELS_POLICY` is {os.environ['KERNELS_POLICY']!r}; expected a TOML file that exists.")
-    return path
+    return _file("KERNELS_POLICY", "a TOML file")
 
 
 def mirror_keys() -> tuple[MirrorKey, ...]:
     """Who may sign the documents of mirrors (`KERNELS_MIRROR_KEYS`); without any, no signature is required."""
-    name = "KERNELS_MIRROR_KEYS"
-    value = os.environ.get(name)
+    value = os.environ.get("KERNELS_MIRROR_KEYS")
     if not value:
         return ()
-    from kernels.models.mirror_keys import parse_mirror_key, parse_mirror_keys
-    from kernels.support.files import read_bounded
+    from kernels.models.mirror_keys import mirror_keys_in
 
-    found: list[MirrorKey] = []
-    for entry in (part.strip() for part in value.split(",")):
-        try:
-            if entry.startswith("ed25519:"):
-                found.append(parse_mirror_key(entry))
-            else:
-                found += parse_mirror_keys(read_bounded(folder_in(name, entry), _MAX_KEYS_BYTES).decode())
-        except UnicodeDecodeError:
-            raise RequestError(f"`{name}` names {entry[:200]!r}, which is not a text with public keys.") from None
-        except OSError as error:
-            raise RequestError(
-                f"`{name}` has the entry {entry[:200]!r}; expected ed25519:<base64 of 32 bytes>, or a file with public "
-                f"keys: {error.strerror or error}."
-            ) from None
-        except ValueError as error:
-            raise RequestError(f"`{name}` is not valid: {error}.") from None
-    return tuple(dict.fromkeys(found))
+    return mirror_keys_in("KERNELS_MIRROR_KEYS", value)
 
 
 def mirror_sign_key() -> Path | None:
     """The file with the private key that mirrors are signed with (`KERNELS_MIRROR_SIGN_KEY`), or None."""
-    path = _folder("KERNELS_MIRROR_SIGN_KEY")
-    if path is not None and not os.path.isfile(path):
-        raise RequestError(
-            f"`KERNELS_MIRROR_SIGN_KEY` is {os.environ['KERNELS_MIRROR_SIGN_KEY']!r}; expected a file that exists."
-        )
-    return path
+    return _file("KERNELS_MIRROR_SIGN_KEY", "a file")
 
 
 # Lockfiles, layers, local folders
@@ -469,6 +431,19 @@ def debug() -> bool:
     return _flag("KERNELS_DEBUG")
 
 
+@contextmanager
+def debugging(on: bool) -> Iterator[None]:
+    """Let `KERNELS_DEBUG` be 1 during the block, if `on`: a program may run commands with `--debug` in its process."""
+    before = os.environ.get("KERNELS_DEBUG", "")
+    if on:
+        os.environ["KERNELS_DEBUG"] = "1"
+    try:
+        yield
+    finally:
+        if on:
+            os.environ["KERNELS_DEBUG"] = before
+
+
 def mapping_disabled() -> bool:
     """Whether `kernelize` keeps every layer's own forward (`DISABLE_KERNEL_MAPPING`)."""
     return _flag("DISABLE_KERNEL_MAPPING")
@@ -497,24 +472,3 @@ def local_kernels() -> dict[str, Path]:
             )
         overrides[repo_id] = folder_in("LOCAL_KERNELS", path)
     return overrides
-
-
-def environment_with_local_kernels(folders: Mapping[str, Path]) -> dict[str, str]:
-    """The environment for a process that uses local folders as repositories, besides those that are set already.
-
-    Args:
-        folders: The folder of each repository, by `org/name`.
-
-    Raises:
-        RequestError: `LOCAL_KERNELS` cannot hold a path.
-    """
-    for path in folders.values():
-        # A colon separates entries, and the space around an entry is not part of it.
-        if ":" in path.relative_to(path.anchor).as_posix() or str(path) != str(path).strip():
-            raise RequestError(
-                f"`folder` is {str(path)!r}; expected a path without ':' and without space at its end, as it has to "
-                "stand in LOCAL_KERNELS."
-            )
-    own = [f"{repo_id}={path}" for repo_id, path in folders.items()]
-    # Of two entries for one repository the later one is used.
-    return {**os.environ, "LOCAL_KERNELS": ":".join([*filter(None, [os.environ.get("LOCAL_KERNELS")]), *own])}

@@ -73,17 +73,16 @@ class _Command(TyperCommand):
         return ""
 
     def invoke(self, ctx: Any) -> Any:
-        if ctx.find_root().params["debug"]:
-            os.environ["KERNELS_DEBUG"] = "1"
+        options = ctx.find_root().params
         try:
-            with log_to_stderr(ctx.find_root().params["verbose"]), reserve_stdout():
+            with settings.debugging(options["debug"]), log_to_stderr(options["verbose"]), reserve_stdout():
                 return super().invoke(ctx)
         except (typer.Exit, typer.Abort, _UsageError, BrokenPipeError):
             raise
         except KeyboardInterrupt:
             raise typer.Exit(_interrupted()) from None
         except Exception as error:
-            if ctx.find_root().params["debug"]:
+            if options["debug"]:
                 raise
             print_error(error)
             raise typer.Exit(1) from None
@@ -104,6 +103,9 @@ class _Commands(TyperGroup):
 
     #: As of a command; a group has none.
     actions: Sequence[Choice] = ()
+
+    #: Whether the last command line had `--debug`.
+    debug = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [name for names in GROUPS.values() for name in names]
@@ -136,7 +138,7 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # These are accepted after the command too: users append them to the command that failed.
         end = args.index("--") if "--" in args else len(args)
-        ctx.params["debug"] = ctx.params["debug"] or _DEBUG in args[:end]
+        self.debug = ctx.params["debug"] = ctx.params["debug"] or _DEBUG in args[:end]
         ctx.params["verbose"] += sum(_VERBOSE.get(arg, 0) for arg in args[:end])
         args = [arg for arg in args[:end] if arg != _DEBUG and arg not in _VERBOSE] + args[end:]
         if self.get_command(ctx, args[0]) is None:
@@ -147,14 +149,9 @@ class _Commands(TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         standalone = options.pop("standalone_mode", True)
         options["standalone_mode"] = False
-        before = {name: os.environ[name] for name in ("KERNELS_DEBUG",) if name in os.environ}
-        try:
-            if not standalone:
-                return super().main(*args, **options)
-            sys.exit(self._status(*args, **options))
-        finally:  # a program may run commands in its process
-            os.environ.pop("KERNELS_DEBUG", None)
-            os.environ.update(before)
+        if not standalone:
+            return super().main(*args, **options)
+        sys.exit(self._status(*args, **options))
 
     def _status(self, *args: Any, **options: Any) -> Any:
         """The exit status of a command line; what typer would print is printed."""
@@ -171,7 +168,7 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             return _interrupted()
         except OSError as error:  # standard output cannot take the help
-            if settings.debug():  # `--debug`, and the command's own error
+            if self.debug:  # the command's own error
                 raise
             print_error(error)
             return 1

@@ -7,12 +7,18 @@ import binascii
 import re
 from dataclasses import dataclass
 
+from kernels.errors import RequestError
+from kernels.support.env_values import folder_in
+from kernels.support.files import read_bounded
 from kernels.support.formatting import format_value
 
-__all__ = ["MirrorKey", "parse_mirror_key", "parse_mirror_keys"]
+__all__ = ["MirrorKey", "mirror_keys_in", "parse_mirror_key", "parse_mirror_keys"]
 
 #: The DER of an Ed25519 public key before its 32 bytes (RFC 8410, section 4).
 _PREFIX = bytes.fromhex("302a300506032b6570032100")
+
+#: The most bytes of a file with public keys.
+_MAX_FILE_BYTES = 1024 * 1024
 
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _FORMS = "ed25519:<base64 of 32 bytes>, or a file of such lines or of PEM public keys"
@@ -77,4 +83,29 @@ def parse_mirror_keys(text: str) -> tuple[MirrorKey, ...]:
     found += [parse_mirror_key(line) for line in lines if line]
     if not found:
         raise ValueError(f"expected {_FORMS}, got a file without a key")
+    return tuple(dict.fromkeys(found))
+
+
+def mirror_keys_in(name: str, value: str) -> tuple[MirrorKey, ...]:
+    """The keys in a variable: keys, and files of keys, separated by commas.
+
+    Args:
+        name: The variable, for messages.
+        value: Its value.
+
+    Raises:
+        RequestError: An entry is neither.
+    """
+    found: list[MirrorKey] = []
+    for entry in (part.strip() for part in value.split(",")):
+        try:
+            if entry.startswith("ed25519:"):
+                found.append(parse_mirror_key(entry))
+            else:
+                found += parse_mirror_keys(read_bounded(folder_in(name, entry), _MAX_FILE_BYTES).decode())
+        except OSError as error:
+            why = error.strerror or error
+            raise RequestError(f"`{name}` has the entry {entry[:200]!r}; expected {_FORMS}: {why}.") from None
+        except ValueError as error:  # also what is not UTF-8
+            raise RequestError(f"`{name}` has the entry {entry[:200]!r}, which is not valid: {error}.") from None
     return tuple(dict.fromkeys(found))

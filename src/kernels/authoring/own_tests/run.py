@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -101,7 +101,7 @@ def run_tests(
     if importlib.util.find_spec("pytest") is None:
         raise MissingPythonDependency("A kernel's tests need pytest, which is not installed: pip install pytest")
     repo_ids = _repositories(workspace, tests)
-    settings.environment_with_local_kernels(dict.fromkeys(repo_ids, path))  # raises before a build, which takes minutes
+    _with_local_kernels(dict.fromkeys(repo_ids, path))  # raises before a build, which takes minutes
     if build:
         build_here(path)
     _check_built(workspace, backend, variant)
@@ -143,8 +143,24 @@ def _module_name(workspace: Workspace) -> str | None:
 
 
 def _environment(repo_ids: Sequence[str], tested: TestedBuild) -> dict[str, str]:
-    environment = settings.environment_with_local_kernels(dict.fromkeys(repo_ids, tested.local))
+    environment = _with_local_kernels(dict.fromkeys(repo_ids, tested.local))
     return environment if tested.backend is None else {**environment, "KERNELS_BACKEND": tested.backend}
+
+
+def _with_local_kernels(folders: Mapping[str, Path]) -> dict[str, str]:
+    """The environment for a process that uses local folders as repositories, besides those that are set already."""
+    for path in folders.values():
+        # A colon separates entries, and the space around an entry is not part of it.
+        if ":" in path.relative_to(path.anchor).as_posix() or str(path) != str(path).strip():
+            raise RequestError(
+                f"`folder` is {str(path)!r}; expected a path without ':' and without space at its end, as it has to "
+                "stand in LOCAL_KERNELS."
+            )
+    environment = settings.environment()
+    own = [f"{repo_id}={path}" for repo_id, path in folders.items()]
+    # Of two entries for one repository the later one is used.
+    before = filter(None, [environment.get("LOCAL_KERNELS")])
+    return {**environment, "LOCAL_KERNELS": ":".join([*before, *own])}
 
 
 def _repositories(workspace: Workspace, tests: Sequence[Path]) -> list[str]:
