@@ -64,16 +64,6 @@ def test_a_terminal_has_the_lock_of_the_current_folder(tmp_path: Path, monkeypat
     assert may_be_locked(AT_A_TERMINAL)
 
 
-def test_an_installed_caller_has_its_distributions_lock(tmp_path: Path) -> None:
-    site = tmp_path / "site-packages"
-    for name in ("locked", "free"):
-        put(site / name / "__init__.py")
-        put(site / f"{name}-1.0.dist-info" / "RECORD", f"{name}/__init__.py,,\n")
-    put(site / "locked-1.0.dist-info" / "kernels.lock", EMPTY_LOCK)
-    assert may_be_locked(Caller(str(site / "locked" / "__init__.py")))
-    assert not agrees(Caller(str(site / "free" / "__init__.py")))
-
-
 @pytest.mark.parametrize(
     ("name", "value", "may"),
     [

@@ -22,7 +22,7 @@ from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.resolver import find_lock
 from kernels.resolver.caller import AT_A_TERMINAL, Caller
-from kernels.resolver.find_lock import lock_path
+from kernels.resolver.find_lock import lock_path, may_be_locked
 from kernels.resolver.locks import ActiveLock, active_lock, read_lock, required_lock, same_lock
 
 RELU, GELU = Requirement("acme/relu", version=1), Requirement("acme/gelu", version=1)
@@ -30,7 +30,7 @@ RELU, GELU = Requirement("acme/relu", version=1), Requirement("acme/gelu", versi
 #: A module that says who calls, and which lock counts.
 MODULE = """
 from kernels.resolver.caller import caller
-from kernels.resolver.find_lock import lock_path
+from kernels.resolver.find_lock import lock_path, may_be_locked
 from kernels.resolver.locks import active_lock
 
 def who():
@@ -84,42 +84,148 @@ def module_at(path: Path, name: str = "someone", source: str = MODULE) -> Module
     return module
 
 
-def install(site: Path, package: str, *, at: str | None, name: str | None = None) -> Path:
-    """An installed distribution of one package; `at` is where its lock stands."""
-    code = site / package
-    code.mkdir(parents=True, exist_ok=True)
-    (code / "__init__.py").write_text(MODULE)
-    info = site / f"{name or package}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name or package}\nVersion: 1.0\n")
-    (info / "RECORD").write_text(f"{package}/__init__.py,sha256=x,1\n{info.name}/RECORD,,\n")
-    if at is not None:
-        write_lock((info / at).parent)
-    return code / "__init__.py"
+# Where a lock is
+
+SITE = "lib/site-packages"
+INFO = f"{SITE}/dist-1.0.dist-info"
+PROJECT = {"project/pyproject.toml": "", "project/kernels.lock": ""}
 
 
-# In a project
+def lists(*files: str) -> str:
+    """The RECORD of a distribution with these files."""
+    return "".join(f"{file},sha256=x,1\n" for file in files)
 
 
-@pytest.mark.parametrize("file", ["main.py", "src/package/deep/module.py", "tests/test_it.py"])
-def test_a_file_in_a_project_has_the_projects_lock(tmp_path: Path, file: str) -> None:
-    folder = project(tmp_path / "project")
-    assert module_at(folder / file).path() == str(folder / "kernels.lock")
+def make(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
 
 
-def test_a_lock_beside_the_file_counts_before_the_projects(tmp_path: Path) -> None:
-    folder = project(tmp_path / "project")
-    beside = write_lock(folder / "scripts", "2")
-    assert module_at(folder / "scripts" / "run.py").path() == str(beside)
-    assert module_at(tmp_path / "script" / "run.py").path() is None
-    alone = write_lock(tmp_path / "script")
-    assert module_at(alone.with_name("other.py")).path() == str(alone)
+@pytest.mark.parametrize(
+    ("caller", "files", "lock"),
+    [
+        ("project/main.py", PROJECT, "project/kernels.lock"),
+        ("project/src/package/deep/module.py", PROJECT, "project/kernels.lock"),
+        # One beside the file counts before the project's, and nothing above the project counts.
+        ("project/scripts/run.py", {**PROJECT, "project/scripts/kernels.lock": ""}, "project/scripts/kernels.lock"),
+        ("script/run.py", {"script/kernels.lock": ""}, "script/kernels.lock"),
+        ("project/main.py", {"project/pyproject.toml": "", "kernels.lock": ""}, None),
+        ("loose/deep/main.py", {"loose/kernels.lock": ""}, None),
+        # Metadata beside the code of a project is a copy of a build.
+        (
+            "project/someone/__init__.py",
+            {
+                **PROJECT,
+                "project/someone-1.0.dist-info/RECORD": lists("someone/__init__.py"),
+                "project/someone-1.0.dist-info/kernels.lock": "",
+                "project/someone.egg-info/kernels.lock": "",
+            },
+            "project/kernels.lock",
+        ),
+        # Installed: the metadata of the distribution that lists the file.
+        (
+            f"{SITE}/someone/__init__.py",
+            {f"{INFO}/RECORD": lists("someone/__init__.py"), f"{INFO}/kernels.lock": ""},
+            f"{INFO}/kernels.lock",
+        ),
+        (
+            "dist-packages/some,one.py",
+            {"dist-packages/a.dist-info/RECORD": '"some,one.py",,\n', "dist-packages/a.dist-info/kernels.lock": ""},
+            "dist-packages/a.dist-info/kernels.lock",
+        ),
+        (
+            f"{SITE}/someone/__init__.py",
+            {f"{INFO}/RECORD": lists("someone/__init__.py"), f"{INFO}/extra_metadata/kernels.lock": ""},
+            f"{INFO}/extra_metadata/kernels.lock",
+        ),
+        # Neither another distribution's, nor that of a project around it.
+        (
+            f"project/{SITE}/plain/__init__.py",
+            {
+                **PROJECT,
+                f"project/{INFO}/RECORD": lists("other/__init__.py"),
+                f"project/{INFO}/kernels.lock": "",
+                f"project/{SITE}/kernels.lock": "",
+            },
+            None,
+        ),
+        # A package has its own, which its distribution may list; a namespace package has none.
+        (
+            f"{SITE}/someone/deep/module.py",
+            {f"{SITE}/someone/__init__.py": "", f"{SITE}/someone/kernels.lock": ""},
+            f"{SITE}/someone/kernels.lock",
+        ),
+        (
+            f"{SITE}/someone/__init__.py",
+            {
+                f"{SITE}/someone/__init__.py": "",
+                f"{SITE}/someone/kernels.lock": "",
+                f"{INFO}/RECORD": lists("someone/__init__.py", "someone/kernels.lock"),
+            },
+            f"{SITE}/someone/kernels.lock",
+        ),
+        (
+            f"{SITE}/space/one/__init__.py",
+            {
+                f"{SITE}/space/one/__init__.py": "",
+                f"{SITE}/space/kernels.lock": "",
+                f"{INFO}/RECORD": lists("space/one/__init__.py", "space/kernels.lock"),
+            },
+            None,
+        ),
+        # Of several distributions in one package, the one that lists the file.
+        (
+            f"{SITE}/shared/other.py",
+            {
+                f"{SITE}/a.dist-info/RECORD": lists("shared/__init__.py"),
+                f"{SITE}/a.dist-info/kernels.lock": "",
+                f"{INFO}/RECORD": lists("shared/other.py"),
+                f"{INFO}/kernels.lock": "",
+            },
+            f"{INFO}/kernels.lock",
+        ),
+    ],
+)
+def test_the_lock_of_a_file_is_that_of_its_distribution_or_project(
+    tmp_path: Path, caller: str, files: dict[str, str], lock: str | None
+) -> None:
+    make(tmp_path, files)
+    by = Caller(str(tmp_path / caller))
+    assert lock_path(by) == (None if lock is None else str(tmp_path / lock))
+    assert may_be_locked(by) == (lock is not None)
 
 
-def test_a_lock_above_the_project_is_not_used(tmp_path: Path) -> None:
-    write_lock(tmp_path)
-    assert module_at(project(tmp_path / "project", lock=False) / "main.py").path() is None
-    assert module_at(tmp_path / "loose" / "deep" / "main.py").path() is None
+@pytest.mark.parametrize(
+    "files",
+    [
+        # Two that list the file, each with a lock, or one without.
+        {"evil.dist-info/RECORD": lists("shared/__init__.py"), "evil.dist-info/kernels.lock": ""},
+        {"evil.dist-info/RECORD": lists("shared/__init__.py")},
+        # One that installs a lock for the file of the other.
+        {"evil.dist-info/RECORD": lists("honest.dist-info/kernels.lock")},
+    ],
+)
+def test_a_lock_or_a_file_of_two_distributions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str]
+) -> None:
+    site = tmp_path / "site-packages"
+    make(site, {"honest.dist-info/RECORD": lists("shared/__init__.py"), "honest.dist-info/kernels.lock": "", **files})
+    someone = module_at(site / "shared" / "__init__.py")
+    for ask in (someone.path, someone.pinned, someone.pinned):
+        with pytest.raises(LockError, match=r"belongs to evil and honest\. Uninstall .* KERNELS_LOCKFILE"):
+            ask()
+    named = write_lock(tmp_path / "named", "7")
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(named))
+    assert (someone.path(), someone.pinned()) == (str(named), "7")
+
+
+def test_a_lock_that_another_distribution_put_beside_a_package_is_refused(tmp_path: Path) -> None:
+    files = {"someone/__init__.py": "", "someone/kernels.lock": ""}
+    evil = {"evil.dist-info/RECORD": lists("someone/kernels.lock")}
+    make(tmp_path / "site-packages", {**files, **evil, "honest.dist-info/RECORD": lists("someone/__init__.py")})
+    with pytest.raises(LockError, match="belongs to evil and honest"):
+        lock_path(Caller(str(tmp_path / "site-packages" / "someone" / "module.py")))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such folders")
@@ -169,139 +275,6 @@ def test_a_lock_that_appears_or_changes_while_the_process_runs_is_seen(tmp_path:
     assert someone.pinned() == "2"
     path.unlink()
     assert someone.pinned() is None
-
-
-# Installed
-
-
-@pytest.mark.parametrize("at", ["kernels.lock", "extra_metadata/kernels.lock"])
-@pytest.mark.parametrize("site", ["lib/site-packages", "lib/dist-packages"])
-def test_an_installed_caller_has_its_distributions_lock(tmp_path: Path, site: str, at: str) -> None:
-    file = install(tmp_path / site, "someone", at=at, name="another-name")
-    expected = file.parents[1] / "another-name-1.0.dist-info" / at
-    assert module_at(file).path() == str(expected)
-
-
-def test_installed_metadata_beside_a_projects_code_does_not_hide_its_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = project(tmp_path / "project")
-    install(folder, "someone", at="kernels.lock")
-    (folder / "stray-1.0.dist-info").mkdir()
-    monkeypatch.syspath_prepend(str(folder))
-    for file in ("main.py", "someone/__init__.py"):
-        assert module_at(folder / file, file).path() == str(folder / "kernels.lock")
-
-
-def test_another_distributions_lock_and_the_projects_around_are_not_used(tmp_path: Path) -> None:
-    site = project(tmp_path / "project") / ".venv" / "lib" / "site-packages"
-    install(site, "locked", at="kernels.lock")
-    install(site, "plain", at=None)
-    write_lock(site)
-    assert module_at(site / "plain" / "__init__.py").path() is None
-    assert module_at(site / "single.py").path() is None
-
-
-def test_a_lock_inside_the_callers_package_is_its_own(tmp_path: Path) -> None:
-    site = tmp_path / "site-packages"
-    install(site, "someone", at=None)
-    write_lock(site / "someone")
-    assert module_at(site / "someone" / "deep" / "module.py").path() == str(site / "someone" / "kernels.lock")
-
-
-def test_beside_sources_the_projects_lock_counts_and_not_the_copy_of_a_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = project(tmp_path / "project")
-    write_lock(folder / "src" / "someone.egg-info", "2")
-    (folder / "src" / "someone.egg-info" / "top_level.txt").write_text("someone\n")
-    monkeypatch.syspath_prepend(str(folder / "src"))
-    assert module_at(folder / "src" / "someone" / "__init__.py").path() == str(folder / "kernels.lock")
-
-
-def test_a_lock_in_a_namespace_package_is_nobodys(tmp_path: Path) -> None:
-    site = tmp_path / "site-packages"
-    for name in ("one", "two"):
-        install(site, f"space/{name}", at=None, name=name)
-    write_lock(site / "space")
-    with (site / "one-1.0.dist-info" / "RECORD").open("a") as record:
-        record.write("space/kernels.lock,,\n")
-    for name in ("one", "two"):
-        assert module_at(site / "space" / name / "__init__.py", name).path() is None
-
-
-@pytest.mark.parametrize("into", ["someone", "someone-1.0.dist-info"])
-def test_a_lock_that_another_distribution_put_beside_a_package_is_an_error(tmp_path: Path, into: str) -> None:
-    site = tmp_path / "site-packages"
-    file = install(site, "someone", at=None)
-    install(site, "evil", at=None)
-    write_lock(site / into)
-    with (site / "evil-1.0.dist-info" / "RECORD").open("a") as record:
-        record.write(f"{into}/kernels.lock,,\n")
-    with pytest.raises(LockError, match=r"belongs to evil-1\.0 and someone-1\.0\."):
-        module_at(file).path()
-
-
-def test_a_lock_that_the_packages_distribution_lists_counts(tmp_path: Path) -> None:
-    site = tmp_path / "site-packages"
-    file = install(site, "someone", at=None)
-    lock = write_lock(site / "someone")
-    with (site / "someone-1.0.dist-info" / "RECORD").open("a") as record:
-        record.write("someone/kernels.lock,,\n")
-    assert module_at(file).path() == str(lock)
-
-
-# A file of several distributions
-
-
-def claim(site: Path, name: str, digit: str | None) -> Path:
-    """The metadata folder of a distribution that lists `shared/__init__.py`; a digit stands for its lock."""
-    info = site / name
-    info.mkdir(parents=True, exist_ok=True)
-    (info / "RECORD").write_text(f"shared/__init__.py,sha256=x,1\n{name}/RECORD,,\n")
-    if digit is not None:
-        write_lock(info, digit)
-    return info
-
-
-@pytest.fixture
-def shared(tmp_path: Path) -> Path:
-    return tmp_path / "site-packages" / "shared" / "__init__.py"
-
-
-@pytest.mark.parametrize(
-    ("other", "digit"),
-    [
-        ("evil-2.0.dist-info", "2"),
-        ("evil-2.0.dist-info", "1"),
-        ("evil-2.0.dist-info", None),
-        ("honest-1.1.dist-info", "2"),
-        ("honest_evil-1.0.dist-info", "2"),
-    ],
-)
-def test_a_file_of_two_distributions_has_no_lock(
-    tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, other: str, digit: str | None
-) -> None:
-    claim(shared.parents[1], "honest-1.0.dist-info", "1")
-    claim(shared.parents[1], other, digit)
-    someone = module_at(shared)
-    for ask in (someone.path, someone.pinned, someone.pinned):
-        with pytest.raises(LockError, match="Uninstall the distribution that is not needed") as raised:
-            ask()
-        assert {"honest-1.0", other.removesuffix(".dist-info")} <= set(str(raised.value).replace(". ", " ").split())
-    named = write_lock(tmp_path / "named", "7")
-    monkeypatch.setenv("KERNELS_LOCKFILE", str(named))
-    assert (someone.path(), someone.pinned()) == (str(named), "7")
-
-
-def test_of_several_distributions_in_a_namespace_the_one_that_lists_the_file_counts(shared: Path) -> None:
-    site = shared.parents[1]
-    other = claim(site, "bbb-1.0.dist-info", "2")
-    (other / "RECORD").write_text("shared/other.py,sha256=x,1\n")
-    claim(site, "honest-1.0.dist-info", "1")
-    assert module_at(shared).pinned() == "1"
-    assert module_at(site / "shared" / "other.py", "other").pinned() == "2"
-    assert module_at(site / "shared" / "unlisted.py", "unlisted").pinned() is None
 
 
 # Who calls
@@ -414,7 +387,9 @@ def test_a_caller_is_found_without_a_look_at_the_disk(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["project", "no lock", "installed"])
 def test_a_modules_lock_is_looked_for_once(tmp_path: Path, where: str) -> None:
     if where == "installed":
-        someone = module_at(install(tmp_path / "site-packages", "someone", at="kernels.lock"), source=MODULE)
+        write_lock(tmp_path / INFO)
+        make(tmp_path, {f"{INFO}/RECORD": lists("someone.py")})
+        someone = module_at(tmp_path / SITE / "someone.py")
     else:
         someone = module_at(project(tmp_path / "project", lock=where == "project") / "main.py")
     seen: list[str] = []
@@ -452,7 +427,7 @@ def test_where_everything_is_locked_a_caller_without_a_lock_is_told_where_one_wa
         active_lock(by).find(RELU)
     assert "KERNELS_LOCKFILE is not set" in str(raised.value)
     assert str(tmp_path / "project" / "kernels.lock") in str(raised.value)
-    installed = Caller(str(install(tmp_path / "site-packages", "someone", at=None)))
+    installed = Caller(str(tmp_path / "site-packages" / "someone" / "__init__.py"))
     with pytest.raises(NotLocked, match=r"someone/__init__\.py's distribution in .*site-packages"):
         active_lock(installed).find(RELU)
 

@@ -213,18 +213,7 @@ def rank(
     check_arch: bool = True,
     device: int | str | None = None,
 ) -> Ranking:
-    """Judge variants by their names, and order those that fit by preference.
-
-    Args:
-        names: As for `resolve`.
-        target: As for `resolve`.
-        backend: As for `resolve`.
-        check_arch: As for `resolve`.
-        device: As for `resolve`.
-
-    Raises:
-        TypeError: `backend` or `device` is of the wrong type.
-        RequestError: The target has no such backend or device.
+    """Judge variants by their names, and order those that fit. Arguments and errors are those of `resolve`.
 
     Example:
         >>> target = Target.parse("torch2.9-cu128-x86_64-linux")

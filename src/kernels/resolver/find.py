@@ -349,10 +349,11 @@ def _check_pinned_redirect(context: ResolveContext, found: FoundSnapshot, follow
     Of a commit that was a redirect when it was locked, no build is pinned.
     """
     lock = context.lock
-    if found.lock is None or not lock.pins_content(found.listed_as, found.snapshot.commit):
+    pinned = lock.hashes(found.listed_as, found.snapshot.commit)
+    if found.lock is None or pinned is None:
         return
     listed = lock.lists(following.repo_id)
-    if not listed or lock.pins_builds(found.listed_as, found.snapshot.commit):
+    if not listed or pinned:
         from kernels.models.lockfile import lock_again
 
         unlisted = "" if listed else f", which {found.lock} does not list"

@@ -6,6 +6,7 @@ A caller that requires a lockfile and has none uses the one in a folder that `KE
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,13 +64,9 @@ class ActiveLock:
             raise self._not_locked(requirement)
         return pin
 
-    def pins_content(self, repo_id: str, commit: str) -> bool:
-        """Whether the content of a commit's builds is pinned."""
-        return self.lock is not None and (repo_id, commit) in self.lock.hashes
-
-    def pins_builds(self, repo_id: str, commit: str) -> bool:
-        """Whether the content of any build of a commit is pinned; False if the commit was a redirect when locked."""
-        return self.lock is not None and bool(self.lock.hashes.get((repo_id, commit)))
+    def hashes(self, repo_id: str, commit: str) -> Mapping[str, ContentHash] | None:
+        """The pinned content of a commit's builds: empty if it was a redirect when locked; None if it is not pinned."""
+        return None if self.lock is None else self.lock.hashes.get((repo_id, commit))
 
     def content(self, repo_id: str, commit: str, variant: str) -> ContentHash | None:
         """The pinned content of a build; None where the content of the commit's builds is not pinned.
@@ -77,9 +74,9 @@ class ActiveLock:
         Raises:
             DigestMismatch: The content of the commit's builds is pinned, and this build is not among them.
         """
-        if self.lock is None or (repo_id, commit) not in self.lock.hashes:
+        pinned = self.hashes(repo_id, commit)
+        if pinned is None:
             return None
-        pinned = self.lock.hashes[repo_id, commit]
         if variant not in pinned:
             from kernels.models.lockfile import lock_again, unpinned_build
 
@@ -125,13 +122,16 @@ def active_lock(
         file: The lockfile to use instead of any other.
 
     Raises:
+        TypeError: `file` is no path.
         LockError: The lock cannot be read.
         RequestError: `KERNELS_LOCKFILE` is no path, or `KERNELS_HUB` has an address that is not valid.
     """
     if only is None and settings.locked_only():
         only = "KERNELS_LOCKED=1 allows locked kernels only"
     if file is not None:
-        return ActiveLock(read_lock(file), only)
+        if not isinstance(file, (str, os.PathLike)):
+            raise wrong_type("lockfile", "a path", file)
+        return ActiveLock(read_lock(os.path.expanduser(file)), only)
     by = caller() if by is None else by
     path = lock_path(by)
     if path is None and only is not None:
@@ -154,15 +154,9 @@ def required_lock(lockfile: str | os.PathLike[str] | None, by: Caller | None = N
         by: The caller; the default is the code that calls this package now.
 
     Raises:
-        TypeError: `lockfile` is no path.
-        LockError: The lock cannot be read.
+        TypeError, LockError, RequestError: As for `active_lock`.
     """
-    only = "a locked kernel is required"
-    if lockfile is None:
-        return active_lock(by, only=only)
-    if not isinstance(lockfile, (str, os.PathLike)):
-        raise wrong_type("lockfile", "a path", lockfile)
-    return ActiveLock(read_lock(os.path.expanduser(lockfile)), only)
+    return active_lock(by, only="a locked kernel is required", file=lockfile)
 
 
 def same_lock(one: Caller, other: Caller) -> bool:
