@@ -256,7 +256,12 @@ class Backend:
         Args:
             target: The machine, a `Target`.
         """
-        return None
+        version = str(target.os_version or "")
+        major = version.split(".")[0]
+        if not self.min_macos or target.os != "darwin" or (major.isdecimal() and int(major) >= self.min_macos):
+            return None
+        builds, there = f"{self.name.capitalize()} builds", version or "an unknown version"
+        return f"{builds} require macOS {self.min_macos}.0 or later, this machine has {there}"
 
     def driver_reason(self, built: MajorMinor | None, driver: MajorMinor | None) -> str | None:
         """Why a driver does not run what Torch was built for, or None where it does or nothing can be told.

@@ -47,14 +47,6 @@ class Metal(Backend, label=LABEL):
     kernel_guidance = _KERNEL_GUIDANCE
     cuda_hacks_to_strip = ("torch.cuda.", ".cuda()", "import triton", "torch.float64", "__shfl_sync(")
 
-    def platform_reason(self, target: Any) -> str | None:
-        version = str(target.os_version or "")
-        major = version.split(".")[0]
-        if major.isdecimal() and int(major) >= self.min_macos:
-            return None
-        there = version or "an unknown version"
-        return f"Metal builds require macOS {self.min_macos}.0 or later, this machine has {there}"
-
     def torch_build(self, torch: Any) -> Found | None:
         # Asked only where it can be true, so that Linux needs no imported Torch for the answer.
         return Found() if platform.system() == "Darwin" and torch.backends.mps.is_available() else None
