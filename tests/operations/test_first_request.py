@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,21 +95,31 @@ class Early(list[str]):
 
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> Early:
-    sent = Early()
+    sent, entering = Early(), threading.local()
 
     class Noted(wire.Sending):
-        def __init__(self, url: str, *others: Any, **named: Any) -> None:
+        def __init__(self, url: str, *others: Any) -> None:
             self.ending = threading.Event()
-            if named.get("noted") and "/resolve/" not in url:
+            if getattr(entering, "early", False):
                 sent.append(url)
                 sent.endings.append(self.ending)
-            super().__init__(url, *others, **named)
+            super().__init__(url, *others)
 
-        def _work(self, session: Any) -> None:
-            super()._work(session)
-            self.ending.set()
+        def _work(self, session: Any) -> Any:
+            try:
+                return super()._work(session)
+            finally:
+                self.ending.set()
+
+    @contextmanager
+    def noted(requests: Iterable[wire.EarlyRequest]) -> Iterator[None]:
+        entering.early = True
+        with wire.sent_early(requests):
+            entering.early = False
+            yield
 
     monkeypatch.setattr(wire, "Sending", Noted)
+    monkeypatch.setattr(first_request, "sent_early", noted)
     return sent
 
 
@@ -295,9 +306,11 @@ def test_an_answer_that_nobody_takes_is_closed(hub: TestHub, monkeypatch: pytest
             responses.append(super()._ask(session))
             return responses[-1]
 
-        def _work(self, session: Any) -> None:
-            super()._work(session)
-            ended.set()
+        def _work(self, session: Any) -> Any:
+            try:
+                return super()._work(session)
+            finally:
+                ended.set()
 
     monkeypatch.setattr(wire, "Sending", Noted)
     with pytest.raises(ValueError, match="xpu"):

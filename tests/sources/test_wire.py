@@ -94,16 +94,16 @@ def test_a_session_that_another_thread_closes_is_made_anew(server: _Server, monk
 
 
 def test_a_request_is_known_to_have_left_before_its_answer_is_there(server: _Server) -> None:
-    late = Sending(f"{server.url}/late", {}, 10, noted=True)
+    late = Sending(f"{server.url}/late", {}, 10)
     late.wait_written(10)
     assert late._written.is_set()
-    assert not late._done.is_set()
+    assert not late._task.wait(0)
     server.go_on.set()
     late.response().close()
 
 
 def test_a_request_that_fails_is_not_waited_for_as_if_it_were_to_leave(server: _Server) -> None:
-    refused = Sending("http://127.0.0.1:9/", {}, 10, noted=True)
+    refused = Sending("http://127.0.0.1:9/", {}, 10)
     refused.wait_written(10)
     assert refused._written.is_set()
     with pytest.raises(connection_errors()):
@@ -127,8 +127,8 @@ def test_a_response_that_nobody_waits_for_is_closed(server: _Server, monkeypatch
     server.go_on.set()
     _wait_for(lambda: any(getattr(found, "is_closed", False) for found in closed))
     there = Sending(f"{server.url}/there", {}, 10)
-    _wait_for(lambda: there._outcome is not None)
-    response = there._outcome
+    _wait_for(lambda: there._answer is not None)
+    response = there._answer
     there.give_up()
     assert response.is_closed
 

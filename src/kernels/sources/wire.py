@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from kernels import settings
 from kernels._version import __version__
 from kernels.errors import HubUnavailable, RequestError
 from kernels.support.forks import ForkLock, after_fork
+from kernels.support.tasks import Task
 
 __all__ = [
     "EarlyRequest",
@@ -41,9 +42,6 @@ _ACCEPTED_ENCODINGS = "gzip"
 
 #: Seconds that all headers of an answer may take, beyond the timeout of one read.
 _HEADER_SECONDS = 20.0
-
-#: Seconds between looks at whether the work was cancelled.
-_POLL_SECONDS = 0.2
 
 #: The most seconds that the imports which follow leave the interpreter to the thread that sends an early request: two
 #: threads that run leave it to each other every 5 ms, and the request, for which all wait, would leave later.
@@ -193,58 +191,52 @@ class Sending:
 
     Args:
         url, headers, timeout: As of `send`.
-        noted: Whether it is noted when the request has left, for `wait_written`.
 
     Attributes:
         headers: The headers.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout: float, *, noted: bool = False) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
         self.headers = headers
-        self._noted = noted
         self._url = url
         self._timeout = timeout
         self._guard = threading.Lock()
         self._given_up = False
-        self._outcome: Any = None
+        self._answer: Any = None
         self._written = threading.Event()
-        self._done = threading.Event()
         self._deadline = time.monotonic() + timeout + _HEADER_SECONDS
-        session = new_session()
-        threading.Thread(target=self._work, args=(session,), name="kernels-request", daemon=True).start()
+        self._task = Task(partial(self._work, new_session()), name="request")
 
-    def _work(self, session: Any) -> None:
+    def _work(self, session: Any) -> Any:
         try:
             try:
-                outcome = self._ask(session)
+                answer = self._ask(session)
             except RuntimeError as error:
                 # Another thread closed the session, which is everybody's, before anything was sent.
                 if "closed" not in str(error):
                     raise
-                outcome = self._ask(new_session())
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            outcome = error
-        self._written.set()
+                answer = self._ask(new_session())
+        finally:
+            self._written.set()
         with self._guard:
+            self._answer = answer
             late = self._given_up
-            self._outcome = None if late else outcome
-        self._done.set()
         if late:
-            _close(outcome)
+            _close(answer)
+        return answer
 
     def _ask(self, session: Any) -> Any:
         request = session.build_request("GET", self._url, headers=self.headers, timeout=self._timeout)
-        if self._noted:
-            request.extensions["trace"] = self._trace
+        # The HTTP library tells of each step (https://www.python-httpx.org/advanced/extensions/#trace).
+        request.extensions["trace"] = self._trace
         return session.send(request, stream=True, follow_redirects=False)
 
     def _trace(self, event: str, _: Any) -> None:
-        # The HTTP library tells this function of each step (https://www.python-httpx.org/advanced/extensions/#trace).
         if event.endswith(".send_request_body.complete"):
             self._written.set()
 
     def wait_written(self, seconds: float) -> None:
-        """Wait so long until a request that is `noted` has left, or failed."""
+        """Wait so long until the request has left, or failed."""
         self._written.wait(seconds)
 
     def response(self) -> Any:
@@ -254,35 +246,25 @@ class Sending:
             TimeoutError: The headers take longer than they may. Also any error of the session.
         """
         try:
-            while not self._done.wait(_POLL_SECONDS):
-                from kernels.support.tasks import check_cancelled  # not before the first request of a call
-
-                check_cancelled()
-                if time.monotonic() > self._deadline:
-                    raise TimeoutError(f"no whole answer within {self._timeout + _HEADER_SECONDS:.0f} s")
+            if not self._task.wait(max(0.0, self._deadline - time.monotonic())):
+                raise TimeoutError(f"no whole answer within {self._timeout + _HEADER_SECONDS:.0f} s")
+            return self._task.result()
         except BaseException:
             self.give_up()
             raise
-        outcome, self._outcome = self._outcome, None
-        if isinstance(outcome, BaseException):
-            try:
-                raise outcome
-            finally:
-                del outcome
-        return outcome
 
     def give_up(self) -> None:
         """Close the response, now or when it is there."""
         with self._guard:
             self._given_up = True
-            outcome, self._outcome = self._outcome, None
-        _close(outcome)
+            answer = self._answer
+        _close(answer)
 
 
-def _close(outcome: Any) -> None:
-    if outcome is not None and not isinstance(outcome, BaseException):
+def _close(answer: Any) -> None:
+    if answer is not None:
         with suppress(Exception):  # nobody wants the answer
-            outcome.close()
+            answer.close()
 
 
 def new_session() -> Any:
@@ -358,7 +340,7 @@ def sent_early(requests: Iterable[EarlyRequest]) -> Iterator[None]:
                     own.append(each.url)
                     _early[each.url] = None
                     with suppress(Exception):  # the ordinary request meets it as well, and says what is wrong
-                        _early[each.url] = Sending(*each[:3], noted=True) if each.needed() else None
+                        _early[each.url] = Sending(*each[:3]) if each.needed() else None
             sent = [found for url in own if (found := _early[url]) is not None]
         deadline = time.monotonic() + _HEAD_START
         for sending in sent:
