@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 import stat
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -150,13 +148,6 @@ def has_room(folder: _PathLike, size: int) -> bool:
     return disk.total == 0 or disk.free >= size
 
 
-#: A repository's folder in a cache.
-_REPOSITORY = r"(kernel|model)s--[^/\\]+--[^/\\]+"
-
-#: `<cache>/.locks/<kind>/<Hub>/<file>` is the deepest path of a lock or a record.
-_MOST_FOLDERS = 3
-
-
 class LinkedFolder(OSError):
     """A link was found instead of a folder."""
 
@@ -257,25 +248,15 @@ def _is_link(facts: os.stat_result) -> bool:
 
 def _steps(folder: Path, root: Path | None) -> list[str]:
     """The folders to check, from the one below the cache's own down to this one."""
-    path = os.fspath(folder)
-    steps = [path]
-    if root is not None:
-        top = "" if root == Path() else os.fspath(root)
-        while (path := os.path.dirname(path)) != top:
-            if len(path) <= len(top):
-                raise ValueError(f"{folder} must be below {root}")
-            steps.append(path)
-        return steps[::-1]
-    repository = 0
-    for count in range(1, _MOST_FOLDERS + 1):
-        name = os.path.basename(path)
-        if name == ".locks":
-            return steps[::-1]
-        if not repository and re.fullmatch(_REPOSITORY, name):  # or a folder of `.locks`, which is seen next
-            repository = count
-        path = os.path.dirname(path)
-        steps.append(path)
-    return steps[: repository or 1][::-1]
+    if root is None:
+        near = [folder, *folder.parents][:3]  # a record or a lock is in `<cache>/.locks/<kind>/<Hub>` at most
+        named = [each for each in near if each.name == ".locks"]
+        named += [each for each in near if each.name.startswith("kernels--")]
+        root = (named or [folder])[0].parent
+    steps = [root]
+    for name in folder.relative_to(root).parts:
+        steps.append(steps[-1] / name)
+    return [os.fspath(step) for step in steps[1:]]
 
 
 def replace_file(path: Path, content: bytes, suffix: str = ".tmp", *, mode: int | None = None) -> None:
@@ -287,34 +268,27 @@ def replace_file(path: Path, content: bytes, suffix: str = ".tmp", *, mode: int 
         suffix: The end of the temporary name.
         mode: The most rights on it, whatever the folder's default. Default: those of a new file.
     """
+    if not hasattr(os, "geteuid"):  # Windows cannot replace a read-only file
+        mode = None
+
+    def opener(path: str, flags: int) -> int:
+        return os.open(path, flags, 0o666 if mode is None else mode)
+
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}{suffix}")
     try:
-        with open(temporary, "xb", opener=None if mode is None else _opener(mode)) as file:
+        with open(temporary, "xb", opener=opener) as file:
+            if mode is not None:
+                # A default ACL may give more, and a strict umask leave too little for its own process.
+                given = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                wanted = given & mode | stat.S_IRUSR
+                if wanted != given:
+                    os.fchmod(file.fileno(), wanted)
             file.write(content)
         os.replace(temporary, path)
     finally:
         with suppress(OSError):
             temporary.unlink()
-
-
-def _opener(mode: int) -> Callable[[str, int], int]:
-    def open_new(path: str, flags: int) -> int:
-        if not hasattr(os, "geteuid"):  # Windows cannot replace a read-only file
-            return os.open(path, flags)
-        descriptor = os.open(path, flags, mode)
-        # A default ACL may give more, and a strict umask leave too little for its own process.
-        found = stat.S_IMODE(os.fstat(descriptor).st_mode)
-        wanted = found & mode | stat.S_IRUSR
-        if wanted != found:
-            try:
-                os.fchmod(descriptor, wanted)
-            except OSError:
-                os.close(descriptor)
-                raise
-        return descriptor
-
-    return open_new
 
 
 def cannot_write(error: OSError, path: Path) -> StoreError:
