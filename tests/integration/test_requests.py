@@ -89,6 +89,15 @@ def test_a_cold_kernel_is_three_round_trips_deep(hub: TestHub) -> None:
     assert hub.depth() <= 3, hub.asked()
 
 
+def test_a_cold_commit_is_two_round_trips_deep(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+    monkeypatch.setenv("KERNELS_HUB", "hub")
+    hub.make_repo("acme/relu")
+    hub.latency = 0.25
+    install_kernel("acme/relu", revision=hub.commit("acme/relu"))
+    assert hub.depth() <= 2, hub.asked()
+
+
 def test_only_the_metadata_of_builds_that_fit_by_name_is_read(hub: TestHub) -> None:
     hub.make_repo("acme/relu", variants=["torch-cpu", "torch-npu", "torch29-cxx11-cu128-x86_64-linux"])
     get_kernel("acme/relu", version=1)

@@ -216,8 +216,7 @@ def outcome(
     except Exception as error:  # noqa: BLE001 - it is compared
         result = type(error).__mro__[1:], str(error).replace(str(folder), "<cache>")
     early.wait()
-    # Whether the publisher is asked about as well, beside a request that is refused, is a matter of chance.
-    asked = [each for each in hub.requests if not each.path.endswith("/overview")]
+    asked = hub.requests
     return result, sorted(each.path for each in asked), [each.headers.get("authorization") for each in asked]
 
 

@@ -200,7 +200,9 @@ def _choose_listed(context: ResolveContext, found: FoundSnapshot, *, every: bool
         for group in filter(None, groups):
             if likely is not None:
                 likely.expect(found, group[0], signed=found.signing_rule(context) is not None)
-            yield from zip(group, side_by_side(read, group, at_once=_AT_ONCE, name="metadata"), strict=True)
+            alone = len(group) == 1
+            read_now = map(read, group) if alone else side_by_side(read, group, at_once=_AT_ONCE, name="metadata")
+            yield from zip(group, read_now, strict=True)
 
     for name, fact in facts():
         if isinstance(fact, KernelsError) and name in readable and not isinstance(fact, _REJECTS):
