@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -315,53 +316,35 @@ def walk(
     """
     most = len(roots) * (1 + MAX_KERNEL_DEPENDS)
     nodes: dict[Requirement, Visited[_Value]] = {}
-    order: list[SnapshotKey] = []
     level = list(dict.fromkeys(roots))
-    while level:
+    by: dict[Requirement, Requirement] = {}  # what first required each
+    for _ in range(MAX_DEPTH):
         nodes.update(zip(level, _side_by_side(visit, level), strict=True))
-        following = dict.fromkeys(each for asked in level for each in nodes[asked].depends)
-        level = [each for each in following if each not in nodes]
+        by |= {each: asked for asked in reversed(level) for each in nodes[asked].depends if each not in nodes}
+        level = list(dict.fromkeys(each for asked in level for each in nodes[asked].depends if each not in nodes))
         if len(nodes) + len(level) > most:
             what = f"{roots[0].repo_id} depends" if len(roots) == 1 else f"{len(roots)} kernels depend"
             raise DependencyCycle(f"{what} on more than {most - len(roots)} kernels.")
-        order = _in_order(roots, nodes)
-    return {asked: node for key in order for asked, node in nodes.items() if node.found.key == key}
-
-
-def _in_order(roots: Sequence[Requirement], nodes: Mapping[Requirement, Visited[_Value]]) -> list[SnapshotKey]:
-    """The snapshots, each after those it depends on, as far as they are known.
-
-    Raises:
-        DependencyCycle: They lead in a circle, or nest too deep.
-    """
-    depends: dict[SnapshotKey, dict[SnapshotKey, None]] = {}
-    for node in nodes.values():
-        known = depends.setdefault(node.found.key, {})
-        known.update((nodes[each].found.key, None) for each in node.depends if each in nodes)
-    longest: dict[SnapshotKey, tuple[SnapshotKey, ...]] = {}  # the longest path that begins at each
-
-    def visit(key: SnapshotKey, before: tuple[SnapshotKey, ...]) -> None:
-        path = (*before, key)
-        _check_path(path)
-        if key not in longest:
-            for each in depends[key]:
-                visit(each, path)
-            longest[key] = (key, *max((longest[each] for each in depends[key]), key=len, default=()))
-        _check_path((*before, *longest[key]))
-
-    for root in roots:
-        visit(nodes[root].found.key, ())
-    return list(longest)
-
-
-def _check_path(path: tuple[SnapshotKey, ...]) -> None:
-    *before, last = path
-    if last in before:
-        route = " -> ".join(each.repo_id for each in path[before.index(last) :])
-        raise DependencyCycle(f"Kernel dependencies lead in a circle: {route}.")
-    if len(path) > MAX_DEPTH:
+        if not level:
+            break
+    else:
+        path = [level[0]]
+        while path[0] in by:
+            path.insert(0, by[path[0]])
         route = " -> ".join(each.repo_id for each in path[:5])
         raise DependencyCycle(f"Kernel dependencies nest more than {MAX_DEPTH} deep: {route} -> …")
+    # Requirements of several names or versions, or past redirects, may lead to one snapshot.
+    depends: dict[SnapshotKey, list[SnapshotKey]] = {}
+    for node in nodes.values():
+        depends.setdefault(node.found.key, []).extend(nodes[each].found.key for each in node.depends)
+    try:
+        order = list(TopologicalSorter(depends).static_order())
+    except CycleError as error:
+        circle = error.args[1][:0:-1]
+        first = circle.index(min(circle, key=list(depends).index))
+        route = " -> ".join(each.repo_id for each in [*circle[first:], *circle[: first + 1]])
+        raise DependencyCycle(f"Kernel dependencies lead in a circle: {route}.") from None
+    return dict(sorted(nodes.items(), key=lambda item: order.index(item[1].found.key)))
 
 
 def _side_by_side(work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
