@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hf_cache import complaints
 from hub import TestHub
+from opened_files import opened_below
 
 from kernels import install_kernel
 from kernels.cache.inventory import CachedCommit, freed_size, scan_cache
@@ -340,6 +341,14 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_so(
 
 
 # Checking
+
+
+def test_a_large_file_is_read_once_for_its_listing_and_its_digest(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"_relu.abi3.so": b"x" * 2**18}}, digest=True)
+    folder = install_kernel("acme/relu", version=1)
+    with opened_below(folder) as opened:
+        assert all(each.ok for each in verify_contents(scan_cache()))
+    assert opened.count("_relu.abi3.so") == 1
 
 
 def test_a_changed_file_is_found_and_removed_so_that_the_next_load_brings_it(

@@ -24,7 +24,7 @@ from kernels.support.record_file import read_record
 from kernels.trust.content import BuildContent
 
 VARIANT = "torch-cpu"
-FILES = ["__init__.py", "layers.py", "metadata.json"]
+FILES = ["__init__.py", "_relu.abi3.so", "layers.py", "metadata.json"]
 
 needs_links = pytest.mark.skipif(os.name == "nt", reason="symbolic links need a privilege on Windows")
 
@@ -32,7 +32,7 @@ needs_links = pytest.mark.skipif(os.name == "nt", reason="symbolic links need a 
 @pytest.fixture
 def installed(hub: TestHub, new_process: Callable[[], None]) -> Callable[[], tuple[Source, Snapshot, Path]]:
     """Fetch acme/relu in what counts as a process of its own; the source, the snapshot and the build's folder."""
-    hub.make_repo("acme/relu", digest=True)
+    hub.make_repo("acme/relu", digest=True, variants={VARIANT: {"_relu.abi3.so": b"x" * 2**18}})
 
     def fetch() -> tuple[Source, Snapshot, Path]:
         new_process()

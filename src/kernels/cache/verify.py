@@ -116,12 +116,14 @@ def _wrong_digests(commit: CachedCommit, files: Sequence[RepoFile]) -> Iterator[
     with suppress(KernelsError):  # unsafe names: such a snapshot is never loaded
         snapshot = Snapshot(commit.repo_id, commit.commit, tuple(files))
         for build in commit.builds:
-            if commit.store.missing(commit.commit, snapshot.builds.get(build.variant, ())):
+            listed = snapshot.builds.get(build.variant, ())
+            if commit.store.missing(commit.commit, listed):
                 continue
+            known = {file.path.split("/", 2)[2]: file.sha256 for file in listed if file.sha256}  # compared just now
             with suppress(KernelsError):  # metadata that cannot be read is no metadata with a digest
                 digest = Metadata.read_from_file(root / build.variant / METADATA_FILE).digest
                 if digest is not None:
                     try:
-                        BuildContent(root / build.variant).check_digest(digest)
+                        BuildContent(root / build.variant, known=known).check_digest(digest)
                     except DigestMismatch as error:
                         yield f"{build.variant}: {error}"
