@@ -14,7 +14,7 @@ from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockEr
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.advice import advice
-from kernels.resolver.build_choice import BuildChoice, choose_from_sources, how_to_mirror, other_version
+from kernels.resolver.build_choice import MAX_READ, BuildChoice, choose_from_sources, how_to_mirror, other_version
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.found import Passed, leads_on, why_passed, with_passed
 from kernels.resolver.locks import NO_LOCK, ActiveLock, active_lock
@@ -47,9 +47,6 @@ _log = logger(__name__)
 
 #: Repositories' answers that are waited for at once.
 _AT_ONCE = 8
-
-#: Builds whose metadata is read; published kernels have at most some 60.
-_MAX_READ = 256
 
 #: Versions whose builds are looked at, the newest; each takes some requests.
 MAX_VERSIONS = 50
@@ -281,5 +278,5 @@ def _metadata(choice: BuildChoice) -> dict[str, Metadata]:
 
     # Of some, only the origin of a mirror has them.
     names = [each.variant.name for each in choice.resolution.decisions if each.variant.name in choice.snapshot.builds]
-    found = side_by_side(read, names[:_MAX_READ], at_once=_AT_ONCE, name="offer")
+    found = side_by_side(read, names[:MAX_READ], at_once=_AT_ONCE, name="offer")
     return {name: metadata for name, metadata in zip(names, found, strict=False) if metadata is not None}
