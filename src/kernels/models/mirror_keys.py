@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from dataclasses import dataclass
 
@@ -50,10 +49,7 @@ def parse_mirror_key(text: str) -> MirrorKey:
     """
     kind, _, value = text.strip().partition(":")
     if kind == "ed25519":
-        try:
-            raw = base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError):
-            raw = b""
+        raw = _decoded(value)
         if len(raw) == 32:
             return MirrorKey(base64.b64encode(raw).decode())
     raise ValueError(f"expected {_FORMS}, got {format_value(text.strip())}")
@@ -70,10 +66,7 @@ def parse_mirror_keys(text: str) -> tuple[MirrorKey, ...]:
         if label != "PUBLIC KEY":
             # Its content is not shown: it may be a private key.
             raise ValueError(f"expected public keys, got the PEM of a {label.lower()}")
-        try:
-            der = base64.b64decode("".join(body.split()), validate=True)
-        except (binascii.Error, ValueError):
-            der = b""
+        der = _decoded("".join(body.split()))
         if not der.startswith(_PREFIX) or len(der) != len(_PREFIX) + 32:
             raise ValueError("expected an Ed25519 public key, got another key")
         found.append(MirrorKey(base64.b64encode(der[len(_PREFIX) :]).decode()))
@@ -109,3 +102,11 @@ def mirror_keys_in(name: str, value: str) -> tuple[MirrorKey, ...]:
         except ValueError as error:  # also what is not UTF-8
             raise RequestError(f"`{name}` has the entry {entry[:200]!r}, which is not valid: {error}.") from None
     return tuple(dict.fromkeys(found))
+
+
+def _decoded(text: str) -> bytes:
+    """The bytes in a base64 text, empty if it is none."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return b""

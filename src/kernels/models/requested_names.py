@@ -46,7 +46,13 @@ def check_requested(repo_id: Any, version: Any, revision: Any) -> int | None:
         >>> check_requested("org/relu", 1, None)
         1
     """
-    _check_no_path(repo_id)
+    # Not in `check_repo_id`, which servers call with what clients send.
+    is_name = not isinstance(repo_id, str) or "://" in repo_id or is_repo_id(repo_id)
+    if not is_name and (repo_id.startswith((".", "/", "~")) or os.path.isdir(repo_id)):
+        raise RequestError(
+            f"`repo_id` is {repo_id[:200]!r}, a path; expected 'org/name'. To load a folder, call "
+            f"get_local_kernel({repo_id[:200]!r})."
+        )
     check_repo_id(repo_id)
     if version is not None and revision is not None:
         raise RequestError(
@@ -146,24 +152,6 @@ def is_repo_id(text: str) -> bool:
     """
     parts = text.split("/")
     return len(parts) == 2 and all(re.fullmatch(_PART, part) is not None for part in parts)
-
-
-def _check_no_path(repo_id: Any) -> None:
-    """Raise if `repo_id` can only be a folder: not in `check_repo_id`, which servers call with what clients send."""
-    if not isinstance(repo_id, str) or "://" in repo_id:
-        return
-    if not is_repo_id(repo_id) and (repo_id.startswith((".", "/", "~")) or _is_folder(repo_id)):
-        raise RequestError(
-            f"`repo_id` is {repo_id[:200]!r}, a path; expected 'org/name'. To load a folder, call "
-            f"get_local_kernel({repo_id[:200]!r})."
-        )
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return os.path.isdir(path)
-    except ValueError:  # a NUL
-        return False
 
 
 def check_version(version: Any) -> int:
