@@ -18,7 +18,7 @@ from opened_files import opened_below
 from kernels import install_kernel
 from kernels.cache.inventory import CachedCommit, freed_size, scan_cache
 from kernels.cache.prune import plan_prune, prune
-from kernels.cache.repo_store import RepoStore
+from kernels.cache.store import RepoStore
 from kernels.cache.verify import verify_contents
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock, Pin
@@ -286,7 +286,7 @@ def test_kernels_are_got_while_the_cache_is_cleared_in_another_process(hub: Test
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        from kernels.sources.session_cache import forget
+        from kernels.sources.memory import forget
 
         for number in (0, 1, 2, 3) * 3:
             forget()

@@ -14,7 +14,7 @@ from hub import TestHub
 
 from kernels import install_kernel
 from kernels.cache.inventory import scan_cache
-from kernels.cache.repo_store import RepoStore
+from kernels.cache.store import RepoStore
 from kernels.cache.verify import verify_contents
 from kernels.errors import StoreError
 from kernels.models.snapshot import RepoFile
@@ -56,12 +56,12 @@ def test_verify_removes_no_build_that_only_one_of_several_addresses_lists(hub: T
     hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"])
     build = install_kernel("acme/relu", version=1)
     [store] = {each.store for each in scan_cache().commits}
-    files = store.index(hub.url, hub.commit())
+    files = store.listed(hub.url, hub.commit())
     assert files is not None
     # Records are read in the order of the hashes of their addresses: some of these come first.
     for number in range(8):
         some = [file for file in files if file.path.split("/")[1:2] in ([each] for each in listed)]
-        store.keep_index(f"https://mirror{number}.example", hub.commit(), some)
+        store.keep_listed(f"https://mirror{number}.example", hub.commit(), some)
     [found] = verify_contents(scan_cache(), repair=True)
     assert (found.ok, found.unlisted, found.changed) == (True, (), ())
     assert (build / "__init__.py").is_file()

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.cache.repo_store import RepoStore
+from kernels.cache.records import Answer
+from kernels.cache.store import RepoStore
 from kernels.errors import InvalidRepository
 from kernels.models.cache_places import endpoint_key
-from kernels.models.snapshot import Heads, RepoFile
+from kernels.models.snapshot import RepoFile
 from kernels.support.record_file import StoredRecord, read_record, write_record
 from kernels.trust.file_hashes import changed_files
 
@@ -83,10 +84,10 @@ def test_where_there_are_no_links_files_are_copied(repository: RepoStore, monkey
 
 
 def test_heads_are_kept_for_each_hub(repository: RepoStore) -> None:
-    heads = Heads({"v1": COMMIT, "main": COMMIT}, {"release": COMMIT}, 12.5)
-    repository.keep_heads("http://one", heads)
-    assert repository.heads("http://one") == heads
-    assert repository.heads("http://two") is None
+    said = Answer("hub", "http://one", 12.5, {"v1": COMMIT, "main": COMMIT}, {"release": COMMIT})
+    repository.keep_answer("http://one", said)
+    assert repository.answer("http://one") == said
+    assert repository.answer("http://two") is None
     assert endpoint_key("http://one") != endpoint_key("http://two")
 
 
@@ -109,19 +110,19 @@ def test_an_index_is_read_as_it_was_written(files: list[RepoFile]) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         repository = RepoStore(Path(folder), "org/relu")
-        repository.keep_index("http://one", COMMIT, files)
-        assert repository.index("http://one", COMMIT) == tuple(files)
-        assert repository.index("http://two", COMMIT) is None
+        repository.keep_listed("http://one", COMMIT, files)
+        assert repository.listed("http://one", COMMIT) == tuple(files)
+        assert repository.listed("http://two", COMMIT) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"[2,[]]", b"{", b"\xff", b"[" * 50_000])
 def test_an_index_that_is_damaged_or_of_another_form_is_none(repository: RepoStore, content: bytes) -> None:
-    repository.keep_index("http://one", COMMIT, [])
+    repository.keep_listed("http://one", COMMIT, [])
     next((repository.folder / "index").glob(f"{COMMIT}-*")).write_bytes(content)
-    assert repository.index("http://one", COMMIT) is None
-    repository.keep_heads("http://one", Heads({}))
+    assert repository.listed("http://one", COMMIT) is None
+    repository.keep_answer("http://one", Answer("hub", "http://one", 0.0, {}))
     next((repository.folder / "index").glob("heads-*")).write_bytes(content)
-    assert repository.heads("http://one") is None
+    assert repository.answer("http://one") is None
 
 
 def test_a_record_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_what_other_tools_recorded_is_read(repository: RepoStore) -> None:
     (refs / "refs" / "pr" / "1").write_text("d" * 40 + "\n")
     (refs / "broken").write_text("not a commit")
     (refs / "binary").write_bytes(b"\xff\xfe")
-    assert repository.foreign_heads().branches == {"v1": COMMIT, "refs/pr/1": "d" * 40}
+    assert repository.foreign_branches() == {"v1": COMMIT, "refs/pr/1": "d" * 40}
 
 
 def test_commits_are_listed_the_newest_first(repository: RepoStore) -> None:
@@ -154,7 +155,7 @@ def test_a_listing_of_what_is_here_knows_contents_by_their_names(repository: Rep
     for file, content in zip(files, (b"1", b"22"), strict=True):
         repository.writer(COMMIT).put(content, file)
     (repository.snapshot(COMMIT) / "c.py").write_text("333")
-    listed = {file.path: file for file in repository.listing(COMMIT)}
+    listed = {file.path: file for file in repository.files(COMMIT)}
     assert listed["a.py"].blob == files[0].blob
     assert listed["build/b.so"].blob == files[1].blob
     assert listed["c.py"] == RepoFile("c.py", 3)

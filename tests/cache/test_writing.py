@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.cache.repo_store import RepoStore
+from kernels.cache.store import RepoStore
 from kernels.cache.writing import Part
 from kernels.errors import HubUnavailable, InvalidRepository, StoreError
 from kernels.mirror.archive import pack, unpack
@@ -232,7 +232,7 @@ def test_a_killed_process_leaves_only_what_a_sweep_removes(
     script = f"""
 import os, signal
 from pathlib import Path
-from kernels.cache.repo_store import RepoStore
+from kernels.cache.store import RepoStore
 from kernels.models.mirror import MirrorFile
 from kernels.models.snapshot import RepoFile
 store = RepoStore(Path({str(repository.cache)!r}), "org/relu")

@@ -220,7 +220,7 @@ def test_interrupts_and_exits_end_with_their_status_and_without_an_error(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 def test_ctrl_c_at_a_question_ends_with_status_130(isolated_env: Path) -> None:
-    from kernels.cache.repo_store import RepoStore
+    from kernels.cache.store import RepoStore
 
     store = RepoStore(isolated_env, "acme/relu")
     for commit in ("a" * 40, "b" * 40):

@@ -15,7 +15,7 @@ from logged import warned
 
 from kernels.models.lockfile import Lock, hashes_path
 from kernels.models.requirement import Requirement
-from kernels.sources import session_cache
+from kernels.sources import memory
 from kernels.trust.content import BuildContent
 
 Run = Callable[..., Any]
@@ -24,7 +24,7 @@ OLD_HASH = "sha256-" + "ab" * 32
 
 @pytest.fixture(autouse=True)
 def _each_run_asks_as_a_new_process() -> None:
-    session_cache.forget()
+    memory.forget()
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def lock(kernels: Run) -> Run:
     """`kernels lock`, as a process of its own would run it."""
 
     def run(*arguments: object) -> Any:
-        session_cache.forget()
+        memory.forget()
         return kernels("lock", *arguments)
 
     return run

@@ -446,9 +446,9 @@ def test_100_000_files_are_listed(hub: TestHub) -> None:
 
 def test_a_listing_without_end_is_an_error(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     from kernels.models import snapshot
-    from kernels.sources import hub_remote
+    from kernels.sources import hub_api
 
-    monkeypatch.setattr(hub_remote, "MAX_FILES", 3000)
+    monkeypatch.setattr(hub_api, "MAX_FILES", 3000)
     monkeypatch.setattr(snapshot, "MAX_FILES", 3000)
     hub.list_files("acme/relu", [f"build/torch-cpu/f{number}.py" for number in range(10_000)])
     with pytest.raises(InvalidRepository, match="more than 3000 files"):

@@ -21,8 +21,8 @@ RARE = frozenset(
         *("kernels.mirror", "kernels.models.kernel_status", "kernels.models.lockfile", "kernels.models.mirror"),
         *("kernels.models.mirror_document", "kernels.models.project"),
         *("kernels.resolver.content_hash", "kernels.resolver.advice"),
-        *("kernels.resolver.signature_check", "kernels.sources.speculative_fetch", "kernels.sources.folder"),
-        *("kernels.sources.hub_listing", "kernels.sources.mirror_remote", "kernels.sources.progress"),
+        *("kernels.resolver.signature_check", "kernels.sources.download", "kernels.sources.folder"),
+        *("kernels.sources.mirror_api", "kernels.sources.progress"),
         *("kernels.support.toml", "kernels.support.yaml", "kernels.trust.sigstore"),
     }
 )

@@ -292,7 +292,7 @@ def test_a_mirror_is_not_asked_for_files_that_another_process_has_repaired(
     reader, writer = os.pipe()
     process = os.fork()
     if process == 0:  # it holds the build's lock, and repairs the file
-        from kernels.cache.repo_store import RepoStore
+        from kernels.cache.store import RepoStore
         from kernels.support.lock import exclusively
 
         store = RepoStore(folder.parents[4], "acme/relu")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.cache.repo_store import RepoStore
+from kernels.cache.store import RepoStore
 from kernels.errors import ArchiveDamaged, DigestMismatch, HubUnavailable, InvalidRepository
 from kernels.mirror import archive
 from kernels.mirror.archive import pack, unpack

@@ -11,7 +11,7 @@ from logged import logged
 
 from kernels import get_kernel, get_kernel_variants, install_kernel
 from kernels.authoring.check.repository import audit_repository
-from kernels.cache import repo_records
+from kernels.cache import records as repo_records
 from kernels.errors import KernelsError, NotInCache, StoreError, UntrustedPublisher
 from kernels.models.project import KernelProject
 from kernels.operations.explain import repository_info

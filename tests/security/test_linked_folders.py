@@ -15,7 +15,7 @@ from kernels import get_kernel, get_kernel_variants, settings
 from kernels.cache import writing
 from kernels.cache.inventory import scan_cache
 from kernels.cache.prune import plan_prune, prune
-from kernels.cache.repo_store import RepoStore
+from kernels.cache.store import RepoStore
 from kernels.errors import InvalidRepository, StoreError
 from kernels.models.snapshot import RepoFile
 from kernels.support.files import check_folders, make_folders

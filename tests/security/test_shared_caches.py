@@ -20,10 +20,11 @@ import pytest
 from hub import TestHub
 
 from kernels import get_kernel, has_kernel, install_kernel, settings
-from kernels.cache.repo_store import RepoStore
+from kernels.cache.records import Answer
+from kernels.cache.store import RepoStore
 from kernels.errors import UntrustedPublisher
 from kernels.models.cache_places import endpoint_key
-from kernels.models.snapshot import Heads, RepoFile
+from kernels.models.snapshot import RepoFile
 from kernels.support.record_file import StoredRecord, is_ours, read_record, write_record
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has other owners and permissions")
@@ -154,20 +155,20 @@ def test_nothing_is_written_where_a_link_stands_in_the_place_of_a_folder(tmp_pat
 def test_listings_and_branches_are_those_of_their_own_commit_and_hub(tmp_path: Path) -> None:
     store, other = (RepoStore(tmp_path, name) for name in ("acme/relu", "mallory/relu"))
     files = [RepoFile("build/torch-cpu/__init__.py", 3, "a" * 40)]
-    other.keep_index("http://one", COMMIT, files)
-    other.keep_heads("http://one", Heads({"v1": COMMIT}, {}, 1.0))
+    other.keep_listed("http://one", COMMIT, files)
+    other.keep_answer("http://one", Answer("hub", "http://one", 1.0, {"v1": COMMIT}))
     for name, wanted in (
-        (f"{COMMIT}-{endpoint_key('http://two')}.json", lambda: other.index("http://two", COMMIT)),
-        (f"{'d' * 40}-{endpoint_key('http://one')}.json", lambda: other.index("http://one", "d" * 40)),
-        (f"heads-{endpoint_key('http://two')}.json", lambda: other.heads("http://two")),
+        (f"{COMMIT}-{endpoint_key('http://two')}.json", lambda: other.listed("http://two", COMMIT)),
+        (f"{'d' * 40}-{endpoint_key('http://one')}.json", lambda: other.listed("http://one", "d" * 40)),
+        (f"heads-{endpoint_key('http://two')}.json", lambda: other.answer("http://two")),
     ):
         kind = "heads-" if name.startswith("heads") else COMMIT
         [source] = (other.folder / "index").glob(f"{kind}*{endpoint_key('http://one')}.json")
         os.link(source, source.with_name(name))
         assert wanted() is None
     other.folder.rename(store.folder)
-    assert store.index("http://one", COMMIT) is None
-    assert store.heads("http://one") is None
+    assert store.listed("http://one", COMMIT) is None
+    assert store.answer("http://one") is None
 
 
 # Verdicts
@@ -326,8 +327,8 @@ def test_without_a_network_a_planted_listing_does_not_change_what_is_wanted(
     hub.make_repo("acme/relu")
     install_kernel("acme/relu", version=1)
     [index] = (isolated_env / "kernels--acme--relu" / "index").glob(f"{hub.commit('acme/relu')}-*.json")
-    form, _, about = json.loads(index.read_text())
-    planted(index, json.dumps([form, [], about]))
+    _, about = json.loads(index.read_text())
+    planted(index, json.dumps([[], about]))
     new_process()
     hub.clear()
     install_kernel("acme/relu", version=1)

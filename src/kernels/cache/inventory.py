@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kernels import settings
-from kernels.cache.repo_store import RepoStore
+from kernels.cache.store import RepoStore
 from kernels.cache.work_folders import abandoned_work, folder_size, work_folders
 from kernels.errors import KernelsError, StoreError
 from kernels.models.cache_places import endpoint_key
 from kernels.models.requirement import check_repo_id, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, Heads, RepoFile, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
 from kernels.support.files import is_real_folder
 
 __all__ = [
@@ -38,9 +38,6 @@ __all__ = [
 
 _FOLDER = re.compile(r"kernels--([^/]+?)--([^/]+)")
 _LISTING = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})-([0-9a-f]{16})\.json")
-
-#: What follows the URL of a signed mirror in its name in the records.
-_SIGNED = " signed by "
 
 #: For how many seconds the branches of an address that `KERNELS_HUB` does not name any more keep their commits.
 _FORMER_SECONDS = 30 * 24 * 3600.0
@@ -136,20 +133,21 @@ def scan_cache(path: Path | None = None) -> CacheContents:
     path = settings.cache_dir() if path is None else path
     left_alone: list[str] = []
     stores = list(_repositories(path, left_alone))
-    heads = [store.all_heads() for store, _ in stores]
+    answers = [store.answers() for store, _ in stores]
     active = _active_hubs()
-    hubs = {endpoint_key(name): name.partition(_SIGNED)[0] for name in active.union(*heads)}
+    hubs = {endpoint_key(url): url for url in active}
+    hubs |= {key: said.endpoint for each in answers for key, said in each.items()}
     commits: list[CachedCommit] = []
     uses: Counter[Content] = Counter()
     leftovers: list[Path] = []
-    for (store, repo_id), known in zip(stores, heads, strict=True):
+    for (store, repo_id), known in zip(stores, answers, strict=True):
         leftovers += store.leftovers()
         names = _by_commit(
-            each
-            for name, each in known.items()
-            if name.partition(_SIGNED)[0] in active or time.time() - each.time <= _FORMER_SECONDS
+            {**said.branches, **said.tags}
+            for said in known.values()
+            if said.endpoint in active or time.time() - said.time <= _FORMER_SECONDS
         )
-        refs = _by_commit([store.foreign_heads()])
+        refs = _by_commit([store.foreign_branches()])
         listed = _listed_by(store)
         found = []
         for commit in sorted({*_snapshots(store, left_alone), *listed}):
@@ -197,7 +195,7 @@ def listings(store: RepoStore, commit: str) -> list[tuple[RepoFile, ...]]:
     """The files of a commit, as each Hub listed them; damaged lists are left out."""
     found = []
     for key in _listed_by(store).get(commit, ()):
-        files = store.listed(key, commit)
+        files = store.listed_by(key, commit)
         with suppress(KernelsError):  # unsafe names
             if files is not None:
                 found.append(Snapshot("org/name", commit, files).files)
@@ -260,11 +258,11 @@ def _active_hubs() -> set[str]:
     return set()
 
 
-def _by_commit(heads: Iterable[Heads]) -> dict[str, tuple[str, ...]]:
+def _by_commit(heads: Iterable[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
     """The branches and tags that name each commit."""
     found: dict[str, dict[str, None]] = {}
     for each in heads:
-        for name, commit in (*each.branches.items(), *each.tags.items()):
+        for name, commit in each.items():
             found.setdefault(commit, {})[name] = None
     return {commit: tuple(names) for commit, names in found.items()}
 

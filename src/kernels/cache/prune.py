@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from kernels.cache.in_use import unused
 from kernels.cache.inventory import CacheContents, CachedCommit, freed_size, leftover_size, listings
-from kernels.cache.repo_store import CLEARING, RepoStore
+from kernels.cache.store import CLEARING, RepoStore
 from kernels.cache.work_folders import folder_size, remove_work
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock
@@ -210,7 +210,7 @@ def _remove(store: RepoStore, commits: Sequence[CachedCommit]) -> int:
                 for path in index.glob(f"{commit.commit}-*"):
                     _unlink(path)
             if not any(snapshots.iterdir()) and not (store.folder / "refs").exists():
-                for path in (*index.glob("heads-*.json"), *index.glob("mirror-*.json")):
+                for path in index.glob("heads-*.json"):
                     _unlink(path)
         for folder in (index, blobs, snapshots, store.folder):
             with suppress(OSError):  # something else is in it

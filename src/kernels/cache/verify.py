@@ -72,7 +72,7 @@ def _check(commit: CachedCommit, repair: bool) -> VerifiedCommit:
     lists = listings(store, commit.commit)
     # A mirror lists some of the builds that the Hub lists, and a build may differ: each list counts.
     listed: dict[str, list[RepoFile]] = {}
-    for file in dict.fromkeys(file for files in lists or [store.listing(commit.commit)] for file in files):
+    for file in dict.fromkeys(file for files in lists or [store.files(commit.commit)] for file in files):
         listed.setdefault(file.path, []).append(file)
     here = [path for path in listed if os.path.lexists(root / path)]
     wrong = set(changed_files(root, [file for path in here for file in listed[path]]))

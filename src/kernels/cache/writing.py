@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from kernels.cache.repo_records import cache_errors
+from kernels.cache.records import cache_errors
 from kernels.support.files import LinkedFolder, check_folders, is_real_folder, make_folders, open_regular
 from kernels.support.tasks import check_cancelled
 from kernels.trust.file_hashes import is_as_listed
@@ -25,7 +25,7 @@ from kernels.trust.file_hashes import is_as_listed
 if TYPE_CHECKING:
     from io import FileIO
 
-    from kernels.cache.repo_store import RepoStore
+    from kernels.cache.store import RepoStore
     from kernels.models.mirror import MirrorFile
     from kernels.models.snapshot import RepoFile
 

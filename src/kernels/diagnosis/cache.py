@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from kernels import settings
-from kernels.cache.repo_records import ignored_records
+from kernels.cache.records import ignored_records
 from kernels.diagnosis.finding import Findings
 from kernels.errors import RequestError
 from kernels.support.formatting import format_names, format_text, plural

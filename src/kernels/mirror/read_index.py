@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from kernels import settings
-from kernels.cache.seen_documents import SeenDocument, SeenDocuments
+from kernels.cache.records import SeenDocument, SeenDocuments
 from kernels.errors import InvalidRepository
 from kernels.mirror.signing import check_signatures
 from kernels.models.mirror import MirrorIndex, RepositoryIndex, parse_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-__all__ = ["endpoint_key", "mirror_record", "repository_folder"]
+__all__ = ["answer_record", "endpoint_key", "is_mirrors", "repository_folder"]
 
 
 def endpoint_key(endpoint: str) -> str:
@@ -28,11 +28,20 @@ def repository_folder(cache: Path, repo_id: str) -> Path:
     return cache / f"kernels--{repo_id.replace('/', '--')}"
 
 
-def mirror_record(folder: Path, key: str) -> Path:
-    """What a mirror last said of a repository.
+def answer_record(folder: Path, key: str) -> Path:
+    """What an address last said of a repository.
 
     Args:
         folder: The repository's folder.
-        key: The mirror's name in the records of the cache.
+        key: What the address's answers are stored for.
     """
-    return folder / "index" / f"mirror-{endpoint_key(key)}.json"
+    return folder / "index" / f"heads-{endpoint_key(key)}.json"
+
+
+def is_mirrors(record: Path) -> bool:
+    """Whether such a record seems to be of a mirror's answer; False if there is none."""
+    try:
+        with record.open("rb") as file:
+            return b'"kind":"mirror"' in file.read(1024)
+    except OSError:
+        return False

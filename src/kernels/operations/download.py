@@ -185,7 +185,6 @@ def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Down
     if len(machines) > 1 or request.all_variants or len(asked) > AT_ONCE:
         return _download(context, plan, progress)
     with LikelyBuilds() as likely:
-        likely.limit_wait()  # each kernel is fetched once all are planned
         return _download(msgspec.structs.replace(context, likely=likely), plan, progress)
 
 

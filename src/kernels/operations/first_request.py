@@ -85,7 +85,7 @@ def _asks_for_branches(repo_id: str, address: HubAddress, cache: Path) -> bool:
     refresh = settings.refresh_seconds()
     if address.kind == "hub" and not refresh:
         return True
-    from kernels.models.cache_places import mirror_record, repository_folder
+    from kernels.models.cache_places import answer_record, is_mirrors, repository_folder
 
     folder = repository_folder(cache, repo_id)
     if refresh and folder.exists():
@@ -93,13 +93,13 @@ def _asks_for_branches(repo_id: str, address: HubAddress, cache: Path) -> bool:
     if address.kind == "hub":
         return True
     # What a mirror has said before is asked for with a condition.
-    return not mirror_record(folder, address.value).exists() and not settings.mirror_keys()
+    return not is_mirrors(answer_record(folder, address.value)) and not settings.mirror_keys()
 
 
 def _is_answered(repo_id: str, endpoint: str, cache: Path) -> bool:
     """Whether this process knows the branches, or does not ask for them now."""
-    remembering = sys.modules.get("kernels.sources.session_cache")
+    remembering = sys.modules.get("kernels.sources.memory")
     if remembering is None:
         return False
     memory = remembering.memory_of(endpoint, cache)
-    return repo_id in memory.heads or memory.resting() or memory.kind == "mirror"
+    return repo_id in memory.heads or memory.away or memory.kind == "mirror"

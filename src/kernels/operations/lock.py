@@ -38,7 +38,7 @@ from kernels.resolver.metadata_of import MetadataNotInCache, every_metadata_of
 from kernels.resolver.plan import Visited, mention_absent, walk
 from kernels.resolver.target import Target
 from kernels.sources.base import Source
-from kernels.sources.session_cache import forget
+from kernels.sources.memory import forget
 from kernels.support.files import replace_file
 from kernels.support.formatting import as_clause, format_error
 from kernels.support.logs import logger

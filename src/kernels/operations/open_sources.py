@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernels import backends, settings
 from kernels._version import __version__
@@ -14,7 +16,12 @@ from kernels.resolver.target import Target
 from kernels.settings import Verify
 from kernels.sources.base import Source
 from kernels.sources.call_sources import Sources
+from kernels.sources.http import Http
+from kernels.sources.hub_api import HubApi
 from kernels.sources.wire import of_caller
+
+if TYPE_CHECKING:
+    from kernels.sources.mirror_api import MirrorApi
 
 __all__ = ["open_sources"]
 
@@ -58,19 +65,31 @@ def _open(
         from kernels.sources.folder import FolderSource
 
         return FolderSource(Path(address.value), verify=verify)
-    from kernels.sources.hub import HubSource, MirrorSource
+    from kernels.sources.cached import CachedSource
 
     cache = settings.cache_dir()
     if address.kind in ("folder", "store"):
         from kernels.mirror.stores.opening import open_store
+        from kernels.sources.mirror_api import MirrorApi
 
-        return MirrorSource(open_store(address.value), cache, offline=offline, verify=verify)
+        store = open_store(address.value)
+        return CachedSource(MirrorApi(lambda patience: store, cache, offline=offline), cache, verify=verify)
 
     def describe() -> list[str]:
         return [*of_caller(user_agent), *_machine()]
 
-    may_be_mirror = address.kind != "hub"
-    return HubSource(address.value, cache, describe, may_be_mirror=may_be_mirror, offline=offline, verify=verify)
+    may_be_mirror = address.kind != "hub" and not settings.mirror_keys()
+    client = Http(address.value, describe, offline=offline, may_be_mirror=may_be_mirror)
+
+    def mirror() -> MirrorApi:
+        from kernels.sources.http_store import HttpStore
+        from kernels.sources.mirror_api import MirrorApi
+
+        return MirrorApi(partial(HttpStore, client), cache, offline=offline)
+
+    if address.kind == "hub" or may_be_mirror:
+        return CachedSource(HubApi(client), cache, mirror if may_be_mirror else None, verify=verify)
+    return CachedSource(mirror(), cache, verify=verify)
 
 
 def _machine() -> list[str]:

@@ -1,7 +1,7 @@
-"""The builds that a call will probably use, by their names: their files are requested while metadata is read.
+"""The builds that a call will probably use, by their names: they are downloaded while metadata is read.
 
 That saves a round trip. Only builds of trusted publishers are requested, nothing of them is on disk before the plan is
-complete, and a build that is not used is dropped.
+complete (`sources/download.py`), and a build that is not used is dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernels.resolver.metadata_of import metadata_bytes
 
 if TYPE_CHECKING:
     from kernels.resolver.found import FoundSnapshot, SnapshotKey
-    from kernels.sources.speculative_fetch import SpeculativeFetch
+    from kernels.sources.download import Ahead
 
 __all__ = ["LikelyBuilds"]
 
@@ -24,9 +24,6 @@ _MOST = 2
 
 #: The most snapshots of which builds are requested; kernels depend on a few others.
 _MOST_SNAPSHOTS = 8
-
-#: The most seconds that files wait in memory, and other processes for them, while dependencies are planned.
-_WAIT_SECONDS = 30.0
 
 
 class LikelyBuilds:
@@ -37,12 +34,11 @@ class LikelyBuilds:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()  # kernels that are planned side by side may have one build
-        self._begun: dict[SnapshotKey, dict[str, SpeculativeFetch | None]] = {}
-        self._timer: threading.Timer | None = None
-        self._dropped = threading.Event()
+        self._begun: dict[SnapshotKey, dict[str, Ahead | None]] = {}
+        self._ended = False
 
     def expect(self, found: FoundSnapshot, variant: str, *, signed: bool) -> None:
-        """Request the files of the build that is now the likeliest of a snapshot, with its metadata; drop another one.
+        """Request the files of the build that is now the likeliest of a snapshot; drop those of another one.
 
         Args:
             found: The snapshot, of a trusted publisher.
@@ -51,7 +47,7 @@ class LikelyBuilds:
         """
         self.settle(found, variant)
         with self._guard:
-            if self._dropped.is_set() or (found.key not in self._begun and len(self._begun) >= _MOST_SNAPSHOTS):
+            if self._ended or (found.key not in self._begun and len(self._begun) >= _MOST_SNAPSHOTS):
                 return
             begun = self._begun.setdefault(found.key, {})
             if variant in begun or len(begun) == _MOST or not metadata_bytes(found.snapshot, variant):
@@ -59,12 +55,10 @@ class LikelyBuilds:
             begun[variant] = None
         names = (METADATA_FILE, BUNDLE_FILE) if signed else (METADATA_FILE,)
         read = [f"{BUILD_FOLDER}/{variant}/{name}" for name in names]
-        ahead = found.source.fetch_speculatively(found.snapshot, variant, read)
+        ahead = found.source.prefetch(found.snapshot, variant, read)
         with self._guard:
             begun[variant] = ahead
-            late = self._dropped.is_set()
-        if late and ahead is not None:  # the call ended, or waited too long, meanwhile: the build's lock is let go
-            ahead.drop()
+        self._drop_if_ended()
 
     def settle(self, found: FoundSnapshot, variant: str | None) -> None:
         """Drop what was requested of a snapshot, but for the build to use, if any."""
@@ -74,27 +68,18 @@ class LikelyBuilds:
             if name != variant and ahead is not None:
                 ahead.drop()
 
-    def limit_wait(self) -> None:
-        """From now on, what is not fetched soon is dropped: dependencies are planned first, which may take long."""
-        with self._guard:
-            if self._timer is None and not self._dropped.is_set():
-                self._timer = threading.Timer(_WAIT_SECONDS, self._drop)
-                self._timer.daemon = True
-                self._timer.start()
-
-    def _drop(self) -> None:
-        with self._guard:
-            self._dropped.set()
-            begun = [ahead for each in self._begun.values() for ahead in each.values() if ahead is not None]
-        for ahead in begun:
-            ahead.drop()
-
     def __enter__(self) -> LikelyBuilds:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._drop()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._ended = True
+        self._drop_if_ended()
+
+    def _drop_if_ended(self) -> None:
+        with self._guard:  # also what a thread began while the call ended
+            begun = [ahead for each in self._begun.values() for ahead in each.values()] if self._ended else []
+        for ahead in begun:
+            if ahead is not None:
+                ahead.drop()

@@ -152,8 +152,6 @@ def _plan(
     def use(found: FoundSnapshot) -> Visited[list[Planned]]:
         builds = builds_of(found)
         depends = tuple(dict.fromkeys(each for build in builds for each in build.metadata.kernel_depends))
-        if depends and context.likely is not None:
-            context.likely.limit_wait()
         for each in depends:
             mention_unlocked(context, found, each)
         return Visited(found, builds, depends)

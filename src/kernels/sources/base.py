@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernels.models.requirement import Requirement
     from kernels.models.snapshot import RepoFile, Snapshot
     from kernels.settings import Verify
-    from kernels.sources.speculative_fetch import SpeculativeFetch
+    from kernels.sources.download import Ahead
     from kernels.trust.content import BuildContent
     from kernels.trust.publishers import Publishers
 
@@ -60,6 +60,11 @@ class Source(ABC):
         return not self.offline
 
     @property
+    def asks_publishers(self) -> bool:
+        """Whether a question about a publisher is a request of its own; else the files of a commit come with it."""
+        return False
+
+    @property
     def named_build(self) -> str | None:
         """The one build that the user named by its folder; None where builds are to be chosen among."""
         return None
@@ -102,11 +107,6 @@ class Source(ABC):
         """The snapshot as it is listed now, if a stored listing may lack builds; None if nothing was asked."""
         return None
 
-    @property
-    def asks_publishers(self) -> bool:
-        """Whether a question about a publisher is known to be a request of its own; a mirror's index has the answer."""
-        return False
-
     # Builds on disk
 
     @abstractmethod
@@ -129,19 +129,17 @@ class Source(ABC):
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of a build on disk, complete; what is missing is downloaded."""
 
-    def fetch_speculatively(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> SpeculativeFetch | None:
-        """Request files of a build that will probably be fetched; `fetch` takes them over.
-
-        The requests are sent once the first of those to `read` is requested. Nothing of the files is on disk before
-        `fetch`. The caller drops those of a build that is not fetched.
+    def prefetch(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> Ahead | None:
+        """Download files of a build that will probably be fetched, until they could be written.
 
         Args:
             snapshot: The snapshot, of a trusted publisher.
             variant: The build.
-            read: The paths of the files that are read meanwhile, the metadata first.
+            read: The paths of the files that are read meanwhile.
 
         Returns:
-            The files; None where there is nothing to request, or another process does it.
+            What is downloaded: `fetch` takes it over, and the caller drops it if the build is not fetched. None where
+            there is nothing to request, or another process does it.
         """
         return None
 

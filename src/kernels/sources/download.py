@@ -1,37 +1,45 @@
-"""Download the files of a snapshot into the cache, in parallel.
+"""Download the files of a snapshot into the cache, in parallel; perhaps before it is certain that they are used.
 
 Every file is requested directly: the listing has its size and hash, so no request for headers comes first, and no
 answer decides where a file is written. Small files are checked in memory. Large ones are written under the listed hash
 while they arrive, from Xet where they are stored there, and an interrupted download is continued.
+
+A build that will probably be chosen is downloaded while that is decided: up to a gate. There the small files wait in
+memory, and of the large ones no more is read than the headers of the answer. The build's lock is held: other processes
+wait for the files instead of requesting them too. Of a build that is not fetched nothing stays.
 """
 
 from __future__ import annotations
 
+import contextvars
 import threading
+import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from kernels.errors import HubUnavailable, StoreError
+from kernels.errors import HubUnavailable, KernelsError, StoreError
 from kernels.sources.http import SLOWEST, Http, Patience, download_timeout, unpacked
 from kernels.sources.hub_errors import HubRefused, Moved, of_hub
-from kernels.sources.progress import downloading, report
+from kernels.sources.progress import downloading, report, watched
 from kernels.sources.response import WrongAnswer, begins_at, chunks
-from kernels.sources.wire import EarlyRequest, api_timeout, packed
-from kernels.sources.xet import in_xet, token_path, xet_stream
+from kernels.sources.wire import connection_errors
+from kernels.sources.xet import XetGrant, in_xet, xet_grant, xet_stream
 from kernels.support.forks import after_fork
 from kernels.support.formatting import format_value
 from kernels.support.logs import logger
-from kernels.support.tasks import Cancelled, check_cancelled, side_by_side
+from kernels.support.tasks import Cancelled, Task, check_cancelled, pause, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
-    from kernels.cache.repo_store import RepoStore
+    from kernels.cache.store import RepoStore
     from kernels.cache.writing import Part, SnapshotWriter
     from kernels.models.snapshot import RepoFile, Snapshot
+    from kernels.support.lock import WorkLock
 
-__all__ = ["download", "first_request_of", "is_small", "resolve_path", "small_content"]
+__all__ = ["MAX_FILES", "MAX_LARGE", "Ahead", "Gate", "download", "resolve_path", "worth_requesting"]
 
 #: Up to this size a file is checked in memory: 32 at once, each with its parts and as a whole, take 32 MiB.
 IN_MEMORY = 512 * 1024
@@ -53,11 +61,186 @@ LARGE_TRIES = 4
 #: A try that downloaded this much of a large file does not count.
 _ADVANCE = 1024 * 1024
 
+#: The most files that are requested of a build before it is chosen. Published builds have up to some 60 besides large
+#: ones; a Hub allows 3,000 requests in five minutes without a token (https://huggingface.co/docs/hub/rate-limits).
+MAX_FILES = 64
+
+#: The most bytes of them: a third of a second at 100 Mbit/s, where the build is not used after all. Eight kernels at a
+#: time have 32 MiB in memory.
+MAX_BYTES = 4 * 2**20
+
+#: The most large files that are requested of a build before it is chosen: published ones have one, few have two or
+#: three. The server sends what the sockets' buffers hold of each: some 200 KiB on Linux, whose buffers grow only while
+#: they are read.
+MAX_LARGE = 4
+
+#: The most seconds that files wait at the gate, and other processes for them, while dependencies are planned.
+WAIT_SECONDS = 30.0
+
+#: Seconds that the files of a build which is not chosen yet leave to the request for its metadata, which decides.
+_HEAD_START = 0.003
+
+#: Seconds for which a download that was cancelled is waited for: `side_by_side` waits half a second for its threads.
+_GRACE_SECONDS = 0.8
+
+#: Seconds between looks at whether the work was cancelled.
+_POLL_SECONDS = 0.2
+
 _log = logger(__name__)
 
 
-def download(client: Http, store: RepoStore, snapshot: Snapshot, files: list[RepoFile]) -> None:
+class Gate:
+    """Where a download that began before its build was chosen waits, before anything is written.
+
+    Args:
+        closed: Called once if it is closed, or if nobody claims it in time.
+
+    Example:
+        >>> gate = Gate(lambda: print("closed"))
+        >>> gate.close(), gate.claim()
+        closed
+        (None, False)
+    """
+
+    def __init__(self, closed: Callable[[], object]) -> None:
+        self._closed = closed
+        self._guard = threading.Lock()
+        self._decided = threading.Event()
+        self._is_claimed = self._is_open = False
+        self._deadline = time.monotonic() + WAIT_SECONDS
+
+    def claim(self) -> bool:
+        """Keep the gate from being closed; False if it is closed."""
+        with self._guard:
+            self._is_claimed = not self._decided.is_set()
+            return self._is_claimed
+
+    def open(self) -> None:
+        """Let the download go on. The gate was claimed."""
+        self._is_open = True
+        self._decided.set()
+
+    def close(self) -> None:
+        """End the download, unless the gate was claimed."""
+        with self._guard:
+            if self._is_claimed or self._decided.is_set():
+                return
+            self._decided.set()
+        self._closed()
+
+    def wait(self) -> None:
+        """Wait until the gate is open.
+
+        Raises:
+            Cancelled: It was closed.
+        """
+        while not self._decided.wait(_POLL_SECONDS):
+            check_cancelled()
+            if time.monotonic() > self._deadline:
+                self.close()
+        if not self._is_open:
+            raise Cancelled
+
+
+class Ahead:
+    """Files of a build that are downloaded before it is chosen, up to a gate.
+
+    Args:
+        name: The repository, for the progress bar.
+        files: The files.
+        lock: The lock of the build, which is held; it is released when they are dropped, or at the `end`.
+        download: Downloads them, and waits at the gate.
+    """
+
+    def __init__(self, name: str, files: Sequence[RepoFile], lock: WorkLock, download: Callable[[Gate], None]) -> None:
+        self._name = name
+        self._files = files
+        self._lock = lock
+        self._guard = threading.Lock()
+        self._arrived = (0, 0)
+        self._caller: contextvars.Context | None = None
+        self._gate = Gate(self._give_up)
+
+        def work() -> None:
+            pause(_HEAD_START)
+            with watched(self._note):
+                download(self._gate)
+
+        self._task = Task(work, name="ahead")
+
+    def drop(self) -> None:
+        """End the download and release the lock, unless it was taken."""
+        self._gate.close()
+
+    def take(self) -> bool:
+        """Take over the download and the lock; False if it was dropped. If not, `end` must follow."""
+        return self._gate.claim()
+
+    def finish(self) -> None:
+        """Let the download write, which was taken, and wait for it.
+
+        Raises:
+            HubUnavailable: A file is not available, or was wrong at each try.
+            StoreError: The cache cannot be written.
+        """
+        with downloading(self._name, sum(file.size for file in self._files), len(self._files)):
+            with self._guard:
+                self._caller = contextvars.copy_context()
+                self._caller.run(report, *self._arrived)
+            self._gate.open()
+            self._task.result()
+
+    def end(self) -> None:
+        """End what is left of a download that was taken, and release the lock."""
+        self._task.cancel()
+        self._task.thread.join(_GRACE_SECONDS)  # it leaves partial files for the next call
+        self._lock.release()
+
+    def _give_up(self) -> None:
+        self._lock.release()
+        self._task.cancel()
+
+    def _note(self, files: int, size: int) -> None:
+        """Count what arrives, for the progress of the call that takes the download."""
+        with self._guard:
+            if self._caller is not None:
+                self._caller.run(report, files, size)
+            else:
+                self._arrived = (self._arrived[0] + files, self._arrived[1] + size)
+
+
+def worth_requesting(files: Sequence[RepoFile]) -> list[RepoFile]:
+    """The files of a build that are requested before it is chosen: the largest and the smallest, up to a limit.
+
+    Example:
+        >>> files = [RepoFile("a.py", 10, "2" * 40), RepoFile("a.so", 2**30, "1" * 40)]
+        >>> [file.path for file in worth_requesting(files)]
+        ['a.so', 'a.py']
+    """
+    contents = {file.blob or file.path: file.size for file in files}
+    by_size = sorted(contents, key=contents.__getitem__)
+    large = [each for each in reversed(by_size) if contents[each] > IN_MEMORY][:MAX_LARGE]
+    small: list[str] = []
+    size = 0
+    for each in by_size[:MAX_FILES]:
+        size += contents[each]
+        if size > MAX_BYTES or contents[each] > IN_MEMORY:
+            break
+        small.append(each)
+    return [file for each in (*large, *small) for file in files if (file.blob or file.path) == each]
+
+
+def download(
+    client: Http, store: RepoStore, snapshot: Snapshot, files: list[RepoFile], gate: Gate | None = None
+) -> None:
     """Download files of a snapshot into the cache, each checked against its listed size and hash.
+
+    Args:
+        client: The Hub.
+        store: The repository in the cache.
+        snapshot: The snapshot.
+        files: The files.
+        gate: Waited for before anything is written. Then the cache must have no part of the large files.
 
     Raises:
         HubUnavailable: A file is not available, or was wrong at each try.
@@ -71,9 +254,9 @@ def download(client: Http, store: RepoStore, snapshot: Snapshot, files: list[Rep
     writer = store.writer(snapshot.commit)
     with downloading(snapshot.repo_id, sum(file.size for file in files), len(files)):
         side_by_side(
-            lambda same: _one(client, snapshot, writer, same),
+            lambda same: _one(client, snapshot, writer, same, gate),
             contents.values(),
-            at_once=WORKERS,
+            at_once=WORKERS if gate is None else len(contents),
             name="download",
         )
 
@@ -83,54 +266,22 @@ def resolve_path(snapshot: Snapshot, file: RepoFile) -> str:
     return f"/kernels/{snapshot.repo_id}/resolve/{snapshot.commit}/{quote(file.path)}"
 
 
-def _one(client: Http, snapshot: Snapshot, writer: SnapshotWriter, same: list[RepoFile]) -> None:
+def _one(client: Http, snapshot: Snapshot, writer: SnapshotWriter, same: list[RepoFile], gate: Gate | None) -> None:
     file = same[0]
 
     def arrived(size: int) -> None:
         report(0, size)
 
-    if is_small(file):
-        writer.put(small_content(client, snapshot, file, arrived), *same)
+    if file.size <= IN_MEMORY:
+        with _turn(), _listed_but_refused(snapshot, file):
+            content = client.content(resolve_path(snapshot, file), file, Patience(), arrived)
+        if gate is not None:
+            gate.wait()
+        writer.put(content, *same)
     else:
         with _turn(), _listed_but_refused(snapshot, file):
-            _large(client, snapshot, writer, same, arrived)
+            _large(client, snapshot, writer, same, arrived, gate)
     report(len(same), sum(other.size for other in same[1:]))
-
-
-def is_small(file: RepoFile) -> bool:
-    """Whether a file is checked in memory, and not written before."""
-    return file.size <= IN_MEMORY
-
-
-def first_request_of(client: Http, snapshot: Snapshot, file: RepoFile) -> EarlyRequest:
-    """The request that a download of a file begins with where nothing of it is here.
-
-    Args:
-        client: The Hub.
-        snapshot: The snapshot.
-        file: The file.
-    """
-    if _is_in_xet(file):
-        return client.early(token_path(snapshot), packed(), api_timeout())
-    return client.early(resolve_path(snapshot, file), unpacked(), download_timeout())
-
-
-def small_content(
-    client: Http, snapshot: Snapshot, file: RepoFile, arrived: Callable[[int], None] = lambda size: None
-) -> bytes:
-    """The content of a small file, checked against its listed size and hash.
-
-    Args:
-        client: The Hub.
-        snapshot: The snapshot.
-        file: The file.
-        arrived: Called with the number of bytes after each part, of every try.
-
-    Raises:
-        HubUnavailable: It is not available, or was wrong at each try.
-    """
-    with _turn(), _listed_but_refused(snapshot, file):
-        return client.content(resolve_path(snapshot, file), file, Patience(), arrived)
 
 
 @contextmanager
@@ -168,42 +319,74 @@ def _turn() -> Iterator[None]:
 
 
 def _large(
-    client: Http, snapshot: Snapshot, writer: SnapshotWriter, same: list[RepoFile], arrived: Callable[[int], None]
+    client: Http,
+    snapshot: Snapshot,
+    writer: SnapshotWriter,
+    same: list[RepoFile],
+    arrived: Callable[[int], None],
+    gate: Gate | None,
 ) -> None:
     file = same[0]
-    with writer.part(file, arrived) as part:
-        try:
-            for _ in range(LARGE_TRIES):
-                if _is_in_xet(file):
-                    _from_xet(client, snapshot, part)
-                if not part.complete:
-                    _from_hub(client, snapshot, part)
-                if part.as_listed:
-                    writer.keep(part, *same)
-                    return
-                part.restart()
-        except StoreError:  # perhaps a full disk: keep nothing
+    grant = xet_grant(client, snapshot) if file.size > DIRECT_BYTES and in_xet(file) else None
+    with _answer_ahead(client, snapshot, file, None if grant else gate) as answer:
+        if gate is not None:
+            gate.wait()
+        with writer.part(file, arrived) as part:
+            try:
+                if answer is not None:
+                    _take(answer, part)
+                for _ in range(LARGE_TRIES):
+                    if grant is not None:
+                        _from_xet(grant, snapshot, part)
+                    if not part.complete:
+                        _from_hub(client, snapshot, part)
+                    if part.as_listed:
+                        writer.keep(part, *same)
+                        return
+                    part.restart()
+            except StoreError:  # perhaps a full disk: keep nothing
+                part.remove()
+                raise
             part.remove()
-            raise
-        part.remove()
     raise HubUnavailable(
         f"{snapshot.repo_id}: {file.path} could not be downloaded in {LARGE_TRIES} tries: each time the content was "
         f"not as {client.endpoint} lists it."
     )
 
 
-def _is_in_xet(file: RepoFile) -> bool:
-    """Whether a file is read from Xet."""
-    return file.size > DIRECT_BYTES and in_xet(file)
+@contextmanager
+def _answer_ahead(client: Http, snapshot: Snapshot, file: RepoFile, gate: Gate | None) -> Iterator[Any]:
+    """The first answer about a file that has to wait at a gate, with its body unread; None where there is no gate."""
+    if gate is None:
+        yield None
+        return
+    with _get(client, snapshot, file, lambda response, seconds: None, unpacked) as (_, response):
+        yield response
+
+
+def _take(response: Any, part: Part) -> None:
+    """Append the body of an answer that waited; what is missing is requested again."""
+    try:
+        _append(response, Patience().budget, part)
+    except KernelsError:  # some are an OSError too, and none is a connection error
+        raise
+    except WrongAnswer as error:
+        _log.debug("%s broke off: %s", part.file.path, error)
+    except connection_errors() as error:
+        _log.debug("%s broke off: %s", part.file.path, type(error).__name__)
 
 
 def _from_hub(client: Http, snapshot: Snapshot, part: Part) -> None:
     """Download the rest of a file over HTTP, for as long as each try adds to it."""
+
+    def rest() -> dict[str, str]:
+        return unpacked() | ({"Range": f"bytes={part.offset}-"} if part.offset else {})
+
     while True:
         before = part.offset
         try:
-            _receive(client, resolve_path(snapshot, part.file), part, snapshot.commit)
-            return
+            with _get(client, snapshot, part.file, lambda response, seconds: _append(response, seconds, part), rest):
+                return
         except HubRefused as error:
             if error.status != 416 or not before:  # "Range Not Satisfiable": the partial file is of another file
                 raise
@@ -213,36 +396,40 @@ def _from_hub(client: Http, snapshot: Snapshot, part: Part) -> None:
                 raise
 
 
-def _receive(client: Http, path: str, part: Part, commit: str) -> None:
+def _get(
+    client: Http,
+    snapshot: Snapshot,
+    file: RepoFile,
+    read: Callable[[Any, float], None],
+    headers: Callable[[], dict[str, str]],
+) -> AbstractContextManager[tuple[None, Any]]:
+    """Request a file, or a part of it, from the Hub."""
+
+    def check(response: Any) -> None:
+        _check_identity(client.endpoint, response, file, snapshot.commit)
+
+    url = f"{client.endpoint}{resolve_path(snapshot, file)}"
+    return client.get(url, Patience(), read, download_timeout(), any_host=True, headers=headers, check=check)
+
+
+def _append(response: Any, seconds: float, part: Part) -> None:
     """Append the rest of a large file to its downloaded part; the caller compares the hash.
 
     If the Hub does not support ranges, the file is downloaded from the start.
     """
     file = part.file
-
-    def rest() -> dict[str, str]:
-        return unpacked() | ({"Range": f"bytes={part.offset}-"} if part.offset else {})
-
-    def append(response: Any, seconds: float) -> None:
-        if response.status_code != 206:
+    if response.status_code != 206:
+        part.restart()
+    elif not begins_at(response, part.offset):
+        part.restart()
+        raise WrongAnswer("with another part of the file than the requested one")
+    left = file.size - part.offset
+    for chunk in chunks(response, left, seconds + left / SLOWEST):
+        if not part.append(chunk):
             part.restart()
-        elif not begins_at(response, part.offset):
-            part.restart()
-            raise WrongAnswer("with another part of the file than the requested one")
-        left = file.size - part.offset
-        for chunk in chunks(response, left, seconds + left / SLOWEST):
-            if not part.append(chunk):
-                part.restart()
-                raise WrongAnswer(f"more than the {file.size} bytes listed")
-        if not part.complete:
-            raise WrongAnswer(f"{part.offset} of the {file.size} bytes listed")
-
-    def check(response: Any) -> None:
-        _check_identity(client.endpoint, response, file, commit)
-
-    url = f"{client.endpoint}{path}"
-    with client.get(url, Patience(), append, download_timeout(), any_host=True, headers=rest, check=check):
-        pass
+            raise WrongAnswer(f"more than the {file.size} bytes listed")
+    if not part.complete:
+        raise WrongAnswer(f"{part.offset} of the {file.size} bytes listed")
 
 
 def _check_identity(endpoint: str, response: Any, file: RepoFile, commit: str) -> None:
@@ -271,10 +458,10 @@ def _check_identity(endpoint: str, response: Any, file: RepoFile, commit: str) -
             )
 
 
-def _from_xet(client: Http, snapshot: Snapshot, part: Part) -> None:
+def _from_xet(grant: XetGrant, snapshot: Snapshot, part: Part) -> None:
     """Download the rest of a file from Xet; on any error, the Hub's HTTP download continues."""
     try:
-        with closing(xet_stream(client, snapshot, part.file, part.offset)) as stream:
+        with closing(xet_stream(grant, part.file, part.offset)) as stream:
             for chunk in stream:
                 check_cancelled()
                 if not part.append(chunk):

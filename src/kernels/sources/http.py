@@ -55,9 +55,8 @@ __all__ = [
     "BRIEF",
     "RETRY_STATUSES",
     "SLOWEST",
-    "VERDICT",
     "Http",
-    "MirrorAnswer",
+    "OtherKind",
     "Patience",
     "download_timeout",
     "unpacked",
@@ -109,9 +108,6 @@ class Patience(NamedTuple):
 #: For an answer that the cache may have too, or a Hub that did not answer recently.
 BRIEF = Patience(tries=5, budget=10.0, connection_tries=1)
 
-#: For a publisher's verdict: the repository itself is requested at the same time, with more tries.
-VERDICT = Patience(connection_tries=2)
-
 
 class _Failed(NamedTuple):
     """Why a request is sent again.
@@ -129,15 +125,15 @@ class _Failed(NamedTuple):
     response: Any = None
 
 
-class MirrorAnswer(Exception):
-    """The answer to a Hub's request is a document of a mirror.
+class OtherKind(HubUnavailable):
+    """A mirror answers where a Hub was asked, or the other way round.
 
     Attributes:
-        document: The document.
+        document: The mirror's document in the place of a Hub's answer.
     """
 
-    def __init__(self, document: StoredDocument) -> None:
-        super().__init__("a mirror's document")
+    def __init__(self, message: str, document: StoredDocument | None = None) -> None:
+        super().__init__(message)
         self.document = document
 
 
@@ -151,10 +147,11 @@ class Http:
         endpoint: The server's URL.
         describe: Gives what is added to the `User-Agent` header; called before the first request.
         offline: Send no request.
-        may_be_mirror: Whether an answer to `json` or `listing` may be a document of a mirror: it raises `MirrorAnswer`.
+        may_be_mirror: Whether an answer to `json` or `listing` may be a document of a mirror: it raises `OtherKind`.
 
     Attributes:
         endpoint: The server's URL.
+        may_be_mirror: Whether the answer may be a mirror's.
         knows_ranges: Whether an answer said that the server gives parts of files.
     """
 
@@ -169,7 +166,7 @@ class Http:
         self.endpoint = endpoint
         self.knows_ranges = False
         self._offline = offline
-        self._may_be_mirror = may_be_mirror
+        self.may_be_mirror = may_be_mirror
         self._describe = describe
         self._lock = threading.Lock()
         self._headers: dict[str, str] | None = None
@@ -257,12 +254,13 @@ class Http:
         def decode(response: Any, seconds: float) -> _T:
             import msgspec
 
-            data = read_body(response, MAX_DOCUMENT_BYTES if self._may_be_mirror else expected.limit, seconds)
+            data = read_body(response, MAX_DOCUMENT_BYTES if self.may_be_mirror else expected.limit, seconds)
             check_json_body(data)
-            if self._may_be_mirror and is_mirror_document(data):
+            if self.may_be_mirror and is_mirror_document(data):
                 from kernels.mirror.stores.base import StoredDocument
 
-                raise MirrorAnswer(StoredDocument(data, validator_of(response)))
+                message = f"{self.endpoint} is a mirror, and was asked as a Hub."
+                raise OtherKind(message, StoredDocument(data, validator_of(response)))
             if len(data) > expected.limit:
                 raise WrongAnswer(f"more than {expected.limit} bytes")
             try:

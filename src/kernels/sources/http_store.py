@@ -9,7 +9,7 @@ from typing import Any
 from kernels.errors import HubUnavailable, KernelsError
 from kernels.mirror.stores.base import EntryNotFound, StoredDocument
 from kernels.models.mirror_form import REPAIR_ADVICE
-from kernels.sources.http import SLOWEST, Http, Patience, download_timeout, unpacked
+from kernels.sources.http import SLOWEST, Http, OtherKind, Patience, download_timeout, unpacked
 from kernels.sources.hub_errors import HubRefused, Moved, no_answer
 from kernels.sources.response import (
     WrongAnswer,
@@ -135,6 +135,8 @@ class HttpStore:
     def _missing(self, path: str, error: HubRefused | Moved) -> KernelsError:
         if isinstance(error, Moved):
             return HubUnavailable(f"{self.url} redirects {path} to another repository, {error.destination}.")
+        if error.code:  # a Hub's
+            return OtherKind(f"{self.url} is a Hub, and was asked as a mirror.")
         if error.status in _MISSING:
             return EntryNotFound(f"{self.url} has no {path}.")
         return no_answer(self.url, path, error)

@@ -23,11 +23,12 @@ __all__ = [
     "REPOSITORIES_PAGE",
     "REVISION",
     "TREE_PAGE",
-    "XET_TOKEN",
+    "XET_GRANT",
     "CommitInfo",
     "ListedRepository",
     "ResponseFormat",
     "TreeEntry",
+    "XetGrant",
     "listed_files",
     "named_commits",
 ]
@@ -104,7 +105,9 @@ class CommitInfo(msgspec.Struct, rename="camel"):
     last_modified: str | None = None
 
 
-class _XetToken(msgspec.Struct, rename="camel"):
+class XetGrant(msgspec.Struct, rename="camel"):
+    """What is needed to read from Xet: a token, until when it holds, and the URL of a storage server."""
+
     access_token: str
     exp: int
     cas_url: str
@@ -129,7 +132,7 @@ REVISION = ResponseFormat(CommitInfo, 8 * 2**20)
 HISTORY_PAGE = ResponseFormat(list[_Ancestor], 8 * 2**20)
 
 #: What is needed to read from Xet: a signed token and a URL.
-XET_TOKEN = ResponseFormat(_XetToken, 2**16)
+XET_GRANT = ResponseFormat(XetGrant, 2**16)
 
 
 def named_commits(refs: Iterable[_Ref]) -> dict[str, str]:

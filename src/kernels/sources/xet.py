@@ -12,14 +12,17 @@ from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from kernels.errors import HubUnavailable
 from kernels.sources.http import BRIEF, Http
-from kernels.sources.hub_responses import XET_TOKEN
+from kernels.sources.hub_errors import HubRefused, Moved
+from kernels.sources.hub_responses import XET_GRANT, XetGrant
+from kernels.support.logs import logger
 from kernels.support.tasks import read_ahead
 
 if TYPE_CHECKING:
     from kernels.models.snapshot import RepoFile, Snapshot
 
-__all__ = ["in_xet", "token_path", "xet_stream"]
+__all__ = ["XetGrant", "in_xet", "xet_grant", "xet_stream"]
 
 #: The schemes of a storage server: a Hub must not name a folder of this machine.
 _SCHEMES = frozenset({"https", "http"})
@@ -31,6 +34,8 @@ _STALLED_SECONDS = 30.0
 _PIECES = 8
 
 _sessions: dict[int, Any] = {}
+
+_log = logger(__name__)
 
 
 def in_xet(file: RepoFile) -> bool:
@@ -49,35 +54,36 @@ def in_xet(file: RepoFile) -> bool:
     return hasattr(hf_xet, "XetDownloadStreamGroup") and not constants.HF_HUB_DISABLE_XET
 
 
-def token_path(snapshot: Snapshot) -> str:
-    """The path on a Hub of the token to read a snapshot's files from Xet.
-
-    Args:
-        snapshot: The snapshot.
-    """
-    return f"/api/kernels/{snapshot.repo_id}/xet-read-token/{quote(snapshot.commit, safe='')}"
-
-
-def xet_stream(client: Http, snapshot: Snapshot, file: RepoFile, start: int) -> Generator[bytes, None, None]:
-    """The bytes of a file in Xet from an offset on.
+def xet_grant(client: Http, snapshot: Snapshot) -> XetGrant | None:
+    """What is needed to read a snapshot's files from Xet; None where the Hub gives nothing that can be used.
 
     Args:
         client: The Hub.
-        snapshot: The snapshot that lists the file.
+        snapshot: The snapshot.
+    """
+    path = f"/api/kernels/{snapshot.repo_id}/xet-read-token/{quote(snapshot.commit, safe='')}"
+    try:
+        granted = client.json(path, BRIEF, XET_GRANT)
+        scheme = urlsplit(granted.cas_url).scheme
+    except (HubUnavailable, HubRefused, Moved, ValueError) as error:
+        _log.debug("%s: Xet cannot be asked (%s)", snapshot.repo_id, type(error).__name__)
+        return None
+    return granted if scheme in _SCHEMES and (scheme, client.endpoint[:6]) != ("http", "https:") else None
+
+
+def xet_stream(granted: XetGrant, file: RepoFile, start: int) -> Generator[bytes, None, None]:
+    """The bytes of a file in Xet from an offset on.
+
+    Args:
+        granted: What a Hub gave for the snapshot that lists the file.
         file: The file.
         start: The first byte wanted.
 
     Raises:
         Exception: hf_xet's own errors, of no common type.
-        ValueError: The Hub's URL of the storage server is not valid.
         TimeoutError: No byte for 30 s.
     """
     import hf_xet
-
-    granted = client.json(token_path(snapshot), BRIEF, XET_TOKEN)
-    scheme = urlsplit(granted.cas_url).scheme
-    if scheme not in _SCHEMES or (scheme == "http" and client.endpoint.startswith("https:")):
-        raise ValueError("the Hub names no valid URL of a Xet server")
 
     def read() -> Iterable[bytes]:
         # The runtime's threads do not survive a fork.

@@ -39,7 +39,6 @@ def taken(commit: str, variants: dict[str, tuple[str, MirrorBuild]], time: str =
     contents = {variant: each[0] for variant, each in variants.items()}
     return TakenRepository(
         "acme/relu",
-        "kernel",
         MirrorOrigin("https://hub.example", time),
         True,
         branches={"v1": commit},

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kernels import settings
-from kernels.cache.repo_store import RepoStore
+from kernels.cache.store import RepoStore
 from kernels.errors import DigestMismatch, InvalidMetadata
 from kernels.mirror.archive import pack
 from kernels.mirror.stores.base import WriteStore

@@ -50,7 +50,7 @@ from kernels.resolver.locks import NO_LOCK
 from kernels.resolver.target import Target
 from kernels.sources.cached import CachedSource
 from kernels.sources.call_sources import Sources
-from kernels.sources.session_cache import forget
+from kernels.sources.memory import forget
 from kernels.support.tasks import side_by_side
 from kernels.tracebacks import public
 from kernels.trust.policy import active_policy

@@ -10,14 +10,13 @@ The layout is huggingface_hub's, so that its tools work with it:
         index/<commit>-<Hub>.allowed   that a caller allowed the commit without a trusted publisher
         index/<commit>-<Hub>.published  that a branch or tag leads to the commit
         index/<commit>-<Hub>-<variant>.checked  the checks of a build, and the identity of the files checked
-        index/heads-<Hub>.json         branches and tags, and when the Hub listed them
-        index/mirror-<mirror>.json     what a mirror said of the repository and its publisher, and the ETag of that
+        index/heads-<Hub>.json         what a Hub or a mirror last said: branches, tags, and when
     <cache>/.locks/kernels--<org>--<name>/<name>.lock
     <cache>/.locks/kernels-verdicts/<Hub>/<publisher>.json
     <cache>/.locks/kernels-signatures/<hash>.json  who signed, where a signature was verified
 
 A file is written under a temporary name, checked, and renamed into place: a kill at any moment leaves the old state or
-the new one. `repo_records.py` has the records under `index/`.
+the new one. `records.py` has the records under `index/`.
 """
 
 from __future__ import annotations
@@ -26,22 +25,24 @@ import errno
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from kernels.cache.repo_records import RepoRecords, cache_errors
-from kernels.errors import InvalidRepository
+from kernels.cache.records import RepoRecords, cache_errors
+from kernels.errors import InvalidRepository, StoreError
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
 from kernels.support.files import check_folders, has_room, read_bounded, real_path
-from kernels.support.lock import WorkLock
+from kernels.support.lock import WorkLock, exclusively
 
 if TYPE_CHECKING:
     from kernels.cache.writing import SnapshotWriter
 
 __all__ = ["CLEARING", "RepoStore"]
+
+_T = TypeVar("_T")
 
 #: A temporary file older than this belongs to a process that was killed.
 _STALE_SECONDS = 24 * 3600.0
@@ -76,7 +77,7 @@ class RepoStore(RepoRecords):
                         found.append((entry.stat().st_mtime, entry.name))
         return [name for _, name in sorted(found, reverse=True)]
 
-    def listing(self, commit: str) -> tuple[RepoFile, ...]:
+    def files(self, commit: str) -> tuple[RepoFile, ...]:
         """The files in the snapshot of a commit, for a cache that another tool filled."""
         root = self.snapshot(commit)
         files = []
@@ -150,7 +151,8 @@ class RepoStore(RepoRecords):
                 if path.name.partition(".")[0] in sizes:
                     with suppress(FileNotFoundError):
                         size -= path.lstat().st_size
-            if not has_room(self.folder, size):
+            there = next(each for each in (self.folder, *self.folder.parents) if each.is_dir())
+            if not has_room(there, size):
                 raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for files of {size} bytes")
 
     def begun(self, file: RepoFile) -> Path | None:
@@ -187,6 +189,21 @@ class RepoStore(RepoRecords):
     def lock(self, name: str) -> WorkLock:
         """The lock of one task on this repository, shared by every process."""
         return WorkLock(self.cache / ".locks" / self.folder.name / f"{name}.lock")
+
+    def one_process(self, name: str, work: Callable[[], _T]) -> _T:
+        """What `work` returns: of several processes one does it at a time, and the next one finds its result.
+
+        Where the cache cannot be written, each does it.
+
+        Args:
+            name: The name of the lock.
+            work: Looks for the result first.
+        """
+        try:
+            with exclusively(self.lock(name)):
+                return work()
+        except StoreError:
+            return work()
 
     def sweep(self) -> None:
         """Remove temporary files of processes that were killed long ago."""
