@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from html_cells import ReadHtml
-from hub import TestHub, kernel_files, make_repo
+from hub import TestHub, kernel_files
 from logged import warned
 from opened_files import opened_below
 
-from kernels import get_kernel, get_kernel_variants, get_loaded_kernels, get_local_kernel, install_kernel
+from kernels import get_kernel, get_kernel_variants, get_loaded_kernels, install_kernel
 from kernels.api import explain
 from kernels.errors import (
     DependencyCycle,
@@ -228,28 +228,6 @@ def test_a_digest_covers_every_file_and_no_other(hub: TestHub, change: str) -> N
     else:
         (folder / "more.py").write_text("value = 1")
     with pytest.raises(DigestMismatch, match="layers.py" if change == "missing" else "more.py"):
-        get_kernel("acme/relu", version=1)
-
-
-def test_the_digest_of_a_local_kernel_is_compared_when_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_repo(tmp_path, "acme/relu", digest=True)
-    (folder / "build/torch-cpu/layers.py").write_text("being_worked_on = True")
-    assert get_local_kernel(folder).repo_id == "acme/relu"
-    monkeypatch.setenv("KERNELS_VERIFY", "1")
-    with pytest.raises(DigestMismatch):
-        get_local_kernel(folder)
-
-
-def test_the_digest_of_a_folder_of_repositories_is_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated_env: Path
-) -> None:
-    folder = make_repo(tmp_path / "mirror", "acme/relu", digest=True)
-    (folder / "build/torch-cpu/layers.py").write_text("tampered = True")
-    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "mirror"))
-    monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", "acme")
-    with pytest.raises(DigestMismatch):
         get_kernel("acme/relu", version=1)
 
 

@@ -235,18 +235,6 @@ def test_identities_leave_out_bytecode_follow_links_and_survive_what_cannot_be_l
     }
 
 
-def test_a_file_that_was_changed_is_named_offline(
-    installed: Callable[[], tuple[Source, Snapshot, Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, snapshot, folder = installed()
-    layers = (folder / "layers.py").resolve()
-    layers.write_bytes(b"#" + layers.read_bytes()[1:])
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    source, *_ = installed()
-    with pytest.raises(DigestMismatch, match=r"layers\.py"):
-        check_build(source, snapshot, VARIANT, folder, ExpectedContent())
-
-
 @needs_links
 @pytest.mark.parametrize("where", ["data.bin", "inner/deep/data.bin", "inner", "__pycache__"])
 @pytest.mark.parametrize("target", ["/", "../../../../../../outside", "loop/../../../../../../../.."])

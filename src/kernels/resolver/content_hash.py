@@ -93,12 +93,9 @@ def _digests(source: Source, snapshot: Snapshot, file: RepoFile | None) -> dict[
         return {}
     if digest is None or digest.algorithm != "sha256":
         return {}
-    found = {}
-    for path, value in digest.files.items():
-        try:
-            raw = base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError):
-            continue
-        if len(raw) == hashlib.sha256().digest_size and path not in UNCOVERED_FILES:
-            found[path] = raw.hex()
-    return found
+    try:
+        found = {path: base64.b64decode(value, validate=True) for path, value in digest.files.items()}
+    except (binascii.Error, ValueError):
+        return {}
+    size = hashlib.sha256().digest_size
+    return {path: raw.hex() for path, raw in found.items() if len(raw) == size and path not in UNCOVERED_FILES}
