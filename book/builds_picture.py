@@ -58,7 +58,7 @@ def decided() -> dict[str, dict[str, Decision]]:
 
 def _reason(verdict: Decision) -> str:
     """A reason without the name of the build that another one is preferred to: that one is marked."""
-    return re.sub(r"fits, but \S+ is preferred", "fits, but another build is preferred", verdict.reason)
+    return re.sub(r"fits, but \S+ is preferred", "fits, but another build is preferred", verdict.row[2])
 
 
 def _verdict(verdict: Decision) -> Part:

@@ -448,7 +448,7 @@ def get_kernel_variants(
         from kernels import get_kernel_variants
 
         for each in get_kernel_variants("kernels-community/activation", version=1):
-            print(each.variant, each.reason)
+            print(each.variant, getattr(each, "reason", "fits"))
         ```
     """
     from kernels.resolver.decision import VariantList

@@ -289,13 +289,13 @@ def test_a_backend_that_torch_is_not_built_for_gets_no_build_of_torchs() -> None
 
 def test_each_build_is_chosen_accepted_or_rejected() -> None:
     names = ["torch-universal", "torch-cpu", "torch-cuda"]
-    assert [tuple(VariantList.cells(each)) for each in resolve(names, CPU).decisions] == [
+    assert [each.row for each in resolve(names, CPU).decisions] == [
         ("torch-cpu", "chosen", "the best that fits"),
         ("torch-universal", "accepted", "fits, but torch-cpu is preferred"),
         ("torch-cuda", "rejected", "for cuda, not cpu"),
     ]
     [only] = resolve(["torch-cpu"], CPU).decisions
-    assert only.reason == "the only one that fits"
+    assert only.row[2] == "the only one that fits"
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -119,14 +119,10 @@ def _show(choice: BuildChoice, unmet: str | None, *, as_json: bool, here: bool) 
 
 
 def _rows(choice: BuildChoice) -> list[dict[str, Any]]:
+    rows = (each.row for each in choice.resolution.decisions)
     return [
-        {
-            "variant": each.variant.name,
-            "verdict": each.verdict,
-            "reason": each.reason,
-            "size": choice.snapshot.size(each.variant.name),
-        }
-        for each in choice.resolution.decisions
+        {"variant": name, "verdict": verdict, "reason": reason, "size": choice.snapshot.size(name)}
+        for name, verdict, reason in rows
     ]
 
 

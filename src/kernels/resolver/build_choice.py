@@ -130,12 +130,14 @@ class BuildChoice(msgspec.Struct, frozen=True):
         from kernels.support.html_table import html_table
 
         title, *result = self.title.split("\n")
-        rows = [(each.variant.name, each.verdict, each.reason) for each in self.resolution.decisions]
+        rows = [each.row for each in self.resolution.decisions]
         return html_table(("variant", "verdict", "reason"), rows, title=title, notes=result)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         # IPython's plain text.
-        lines = [f"{each.variant.name}: {each.verdict}, {each.reason}" for each in self.resolution.decisions]
+        lines = [
+            f"{name}: {verdict}, {reason}" for name, verdict, reason in (each.row for each in self.resolution.decisions)
+        ]
         printer.text(clean("\n".join([self.title, *map(one_line, lines)])))
 
 

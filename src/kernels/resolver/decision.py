@@ -67,12 +67,18 @@ class VariantAccepted:
     Attributes:
         variant: The variant.
         verdict: Whether it is the one to use, or would do.
-        reason: Why.
+        why: Why it is.
     """
 
     variant: Variant
     verdict: Literal["chosen", "accepted"] = field(default="accepted", compare=False)
-    reason: str = field(default="", compare=False)
+    # Not `reason`: programs tell by that attribute, as of the existing client's decisions, which variant is rejected.
+    why: str = field(default="", compare=False)
+
+    @property
+    def row(self) -> tuple[str, str, str]:
+        """Its name, verdict and reason."""
+        return self.variant.name, self.verdict, self.why
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,11 @@ class VariantRejected:
     remedy: str = field(default="", compare=False)
     verdict: ClassVar[Literal["rejected"]] = "rejected"
 
+    @property
+    def row(self) -> tuple[str, str, str]:
+        """Its name, verdict and reason."""
+        return self.variant.name, self.verdict, self.reason
+
 
 Decision = VariantAccepted | VariantRejected
 """What was decided about a variant."""
@@ -104,4 +115,4 @@ class VariantList(TableList[Decision]):
 
     @staticmethod
     def cells(item: Decision) -> tuple[str, ...]:
-        return (item.variant.name, item.verdict, item.reason)
+        return item.row
