@@ -515,7 +515,7 @@ def explain(
     request = KernelRequest(repo_id, version, revision, backend, check_arch=check_arch, device=device, lock=lock)
     with first_requests(*_if_valid(request, target)):
         from kernels.operations.call import context_for, target_of
-        from kernels.resolver.build_choice import choose_from_sources
+        from kernels.resolver.usable_build import choose_from_sources
 
         return choose_from_sources(context_for(request, target=target_of(target)), request.requirement)
 

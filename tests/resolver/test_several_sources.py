@@ -25,13 +25,13 @@ from kernels.errors import (
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads, Snapshot
-from kernels.resolver.build_choice import choose_from_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.find import find
 from kernels.resolver.found import leads_on
 from kernels.resolver.locks import NO_LOCK, ActiveLock
 from kernels.resolver.plan import plan_every_build, plan_tree
 from kernels.resolver.target import Target
+from kernels.resolver.usable_build import choose_from_sources
 from kernels.sources.call_sources import Sources
 from kernels.trust.publishers import TrustPolicy
 

@@ -20,7 +20,7 @@ from kernels import download_kernels, install_kernel
 from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError
 from kernels.models.requirement import Requirement
 from kernels.operations.open_sources import open_sources
-from kernels.resolver import build_choice, plan
+from kernels.resolver import plan, usable_build
 from kernels.resolver.advice import no_suitable_build
 from kernels.resolver.build_choice import MAX_READ, BuildChoice, choose_build
 from kernels.resolver.choice import resolve
@@ -199,7 +199,7 @@ def test_each_kernel_of_a_graph_is_found_and_planned_once(hub: TestHub, monkeypa
         return choose_build(within, release, **options)
 
     monkeypatch.setattr(plan, "find", counted_find)
-    monkeypatch.setattr(build_choice, "choose_build", counted_choose)
+    monkeypatch.setattr(usable_build, "choose_build", counted_choose)
     with most_threads() as peak:
         tree = planned("acme/top")
     assert len(tree.builds) == 17

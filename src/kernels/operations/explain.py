@@ -14,12 +14,13 @@ from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockEr
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.advice import advice
-from kernels.resolver.build_choice import MAX_READ, BuildChoice, choose_from_sources, how_to_mirror, other_version
+from kernels.resolver.build_choice import MAX_READ, BuildChoice
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.found import Passed, leads_on, why_passed, with_passed
 from kernels.resolver.locks import NO_LOCK, ActiveLock, active_lock
 from kernels.resolver.metadata_of import read_metadata
 from kernels.resolver.target import Target
+from kernels.resolver.usable_build import choose_from_sources, how_to_mirror, other_version
 from kernels.sources.base import Moved, Source
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import PathSource

@@ -19,11 +19,11 @@ from kernels.models.snapshot import Snapshot
 from kernels.operations.open_sources import open_sources
 from kernels.operations.verify_report import BuildReport, report_on_folder
 from kernels.resolver.advice import no_suitable_build
-from kernels.resolver.build_choice import choose_from_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.find import find
 from kernels.resolver.locks import ActiveLock, active_lock
 from kernels.resolver.target import Target
+from kernels.resolver.usable_build import choose_from_sources
 from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource, PathSource
 from kernels.support.checks import CheckResult

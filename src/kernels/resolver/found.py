@@ -82,6 +82,12 @@ class FoundSnapshot(msgspec.Struct, frozen=True):
         return SnapshotKey(self.source.endpoint or self.source.name, self.snapshot.repo_id, self.snapshot.commit)
 
     @property
+    def at(self) -> str:
+        """Its commit, and what pins it, as a message has them behind a name: ` (commit 0123456789ab)`."""
+        pinned = "" if self.lock is None else f", pinned by {self.lock}"
+        return f" (commit {self.snapshot.commit[:12]}{pinned})" if self.snapshot.commit else ""
+
+    @property
     def steps(self) -> tuple[FoundSnapshot, ...]:
         """Each snapshot on the way; all but the last one redirect."""
         return (*self.redirects, self)

@@ -19,12 +19,13 @@ from kernels.errors import DependencyCycle, HubUnavailable, InvalidMetadata, NoS
 from kernels.models.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
-from kernels.resolver.build_choice import BuildChoice, usable_build
+from kernels.resolver.build_choice import BuildChoice
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.find import find, mention_unlocked
 from kernels.resolver.found import FoundSnapshot, SnapshotKey, leads_on
 from kernels.resolver.metadata_of import every_metadata_of
 from kernels.resolver.requirements import check_prerequisites
+from kernels.resolver.usable_build import usable_build
 from kernels.sources.base import Source
 from kernels.support import distributed
 from kernels.support.formatting import as_clause, format_names
@@ -203,7 +204,7 @@ def _every_build(context: ResolveContext, found: FoundSnapshot) -> list[Planned]
     if found.admission is not Admission.GRANTED:
         raise unverified(snapshot.repo_id, source.publishers)
     if not snapshot.builds:
-        raise NoSuitableBuild(f"{found.asked} (commit {snapshot.commit[:12]}) has no builds.")
+        raise NoSuitableBuild(f"{found.asked}{found.at} has no builds.")
     mention_absent(found)
     planned = []
     for variant, metadata in every_metadata_of(context, found).items():

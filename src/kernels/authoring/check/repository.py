@@ -11,7 +11,6 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.build_choice import choose_from_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.find import find
 from kernels.resolver.found import FoundSnapshot
@@ -19,6 +18,7 @@ from kernels.resolver.locks import active_lock
 from kernels.resolver.metadata_of import metadata_of
 from kernels.resolver.plan import plan_tree
 from kernels.resolver.target import Target
+from kernels.resolver.usable_build import choose_from_sources
 from kernels.trust.policy import active_policy
 from kernels.trust.publishers import Admission, TrustPolicy, unverified
 
