@@ -124,7 +124,6 @@ class KernelPages:
             versions=tuple(_version(name, self._catalog.commit(repo_id, name)) for name in names[:MAX_VERSIONS]),
             more=tuple(names[MAX_VERSIONS:]),
             trusted=trusted,
-            origin="",
         )
 
 

@@ -34,7 +34,6 @@ from kernels.sources.response import (
     without_query,
 )
 from kernels.sources.wire import (
-    EarlyRequest,
     api_timeout,
     authorization,
     connection_errors,
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BRIEF",
-    "RETRY_STATUSES",
     "SLOWEST",
     "Http",
     "OtherKind",
@@ -63,7 +61,7 @@ __all__ = [
 ]
 
 #: Answers that a later try may change: a rate limit, or an error of the server.
-RETRY_STATUSES = frozenset({408, 429, *range(500, 600)})
+_RETRY_STATUSES = frozenset({408, 429, *range(500, 600)})
 
 #: Redirects within one repository, such as to its name in lower case.
 MAX_HTTP_REDIRECTS = 2
@@ -273,10 +271,6 @@ class Http:
 
     # Requests
 
-    def early(self, path: str, headers: Mapping[str, str], timeout: float) -> EarlyRequest:
-        """A request as this client sends it, to be sent early."""
-        return EarlyRequest(f"{self.endpoint}{path}", {**self._own_headers(), **headers}, timeout, lambda: True)
-
     @contextmanager
     def get(
         self,
@@ -333,7 +327,7 @@ class Http:
                     result = read(response, patience.budget)
                     _log_request(url, str(status), begun)
                     return result, response, opened.pop_all()
-                if status not in RETRY_STATUSES:
+                if status not in _RETRY_STATUSES:
                     raise refusal(url, response)
                 failed = _Failed(f"answered {status}", wait=requested_wait(response.headers), response=response)
         except WrongAnswer as error:
