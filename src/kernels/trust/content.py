@@ -89,6 +89,8 @@ class BuildContent:
     ) -> None:
         self.folder = Path(folder)
         self._boundary = boundary
+        self._inside = "" if boundary is None else os.path.join(os.path.realpath(boundary), "")
+        self._resolved: dict[str, str] = {}  # real paths of folders
         self._algorithms = tuple(algorithms)
         self._known = known or {}
 
@@ -277,16 +279,11 @@ class BuildContent:
         if self._boundary is None:
             return
         target = real_path(link, self._resolved)
-        if not os.path.join(target, "").startswith(os.path.join(os.path.realpath(self._boundary), "")):
+        if not os.path.join(target, "").startswith(self._inside):
             raise InvalidRepository(
                 f"{link} leads to {target}, outside of {os.fspath(self._boundary)}. Delete the repository's folder "
                 "from the cache and download it again; if it comes back, do not use the repository."
             )
-
-    @cached_property
-    def _resolved(self) -> dict[str, str]:
-        """Real paths of folders."""
-        return {}
 
 
 def hash_of_files(kind: str, hashes: Mapping[str, str]) -> ContentHash:
