@@ -373,7 +373,10 @@ def verify_when(asked: object = None) -> Verify:
     for when in get_args(Verify):
         if word == when:
             return cast(Verify, when)
-    raise RequestError(f"`{name}` is {value[:200]!r}; expected 'off', 'install' or 'load'.")
+    from kernels.support.formatting import did_you_mean  # where there is a message
+
+    hint = did_you_mean(word, get_args(Verify))
+    raise RequestError(f"`{name}` is {value[:200]!r}; expected 'off', 'install' or 'load'.{hint}")
 
 
 def policy_file() -> Path | None:

@@ -89,7 +89,7 @@ def test_a_notebook_shows_a_table_in_which_nothing_is_markup(text: str) -> None:
     )
     read = ReadHtml(KernelizeReport(rows)._repr_html_())
     assert read.tags == {"table", "div", "thead", "tbody", "tr", "th", "td"}
-    assert read.attributes == {"class", "style", "colspan"}
+    assert read.attributes == {"class", "style"}
     assert read.cells[0] == "1 of 2 layers run through a kernel"
     empty = ReadHtml(kernelize_report(nn.Linear(1, 1))._repr_html_())
     assert empty.cells[-1].startswith("No layer of this model is marked")

@@ -24,10 +24,6 @@ def test_a_formula_in_a_cell_stays_text() -> None:
     assert html_table(["a"], [["$x$"]]).startswith('<table class="tex2jax_ignore mathjax_ignore"')
 
 
-def test_a_short_row_s_last_cell_spans_the_columns_that_are_left() -> None:
-    assert '<td colspan="2" style' in html_table(["a", "b", "c"], [["1", "2"]])
-
-
 def test_long_cells_and_long_tables_are_cut() -> None:
     read = ReadHtml(html_table(["a"], [["x" * 10_000]] * 1_500))
     assert len(read.cells) == 1 + 1000 + 1

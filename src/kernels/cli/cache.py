@@ -136,7 +136,7 @@ def _require_cached(contents: CacheContents, repos: Sequence[str]) -> None:
     cached = sorted({each.repo_id for each in contents.commits})
     for repo_id in repos:
         if repo_id not in cached:
-            hint = did_you_mean(repo_id, cached, "/")
+            hint = did_you_mean(repo_id, cached, 0.8)
             raise RepositoryNotFound(f"{repo_id} is not in the cache {contents.path}.{hint}")
 
 
@@ -362,7 +362,7 @@ def _autotune(repos: Sequence[str], remove: bool, yes: bool, as_json: bool) -> N
     decisions = _decisions(repos)
     if repos and not decisions:
         known = sorted({name for each in _decisions(()).values() if each for name in each.kernels})
-        hint = did_you_mean(repos[0], known, "/")
+        hint = did_you_mean(repos[0], known, 0.8)
         raise RepositoryNotFound(f"The cache has no decision of autotune about {format_names(repos)}.{hint}")
     if not as_json:
         if decisions:

@@ -172,7 +172,7 @@ kernel. A kernel calls it at the top of its modules; everyone else calls `get_ke
         declared = ", ".join(sorted(package.deps)) or "none"
         raise DependencyOutsideLoad(
             f"`get_kernel_dep({repo_id!r})` was called by the {package}, whose declared dependencies are: {declared}. "
-            f"Add it to `kernel-depends` in the kernel's build.toml.{did_you_mean(repo_id, package.deps, '/')}"
+            f"Add it to `kernel-depends` in the kernel's build.toml.{did_you_mean(repo_id, package.deps, 0.8)}"
         )
     return module
 

@@ -101,7 +101,7 @@ class ActiveLock:
 
         return NotLocked(
             f"{requirement} is not locked: {self.where} does not list it, and {self.required}."
-            f"{did_you_mean(requirement.repo_id, [pin.requirement.repo_id for pin in self.lock.pins], '/')} Add it to "
+            f"{did_you_mean(requirement.repo_id, [pin.requirement.repo_id for pin in self.lock.pins], 0.8)} Add it to "
             f"[tool.kernels.dependencies] of the project. {lock_again(self.where, 'kernels lock')}"
         )
 

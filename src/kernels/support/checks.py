@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from kernels.support.formatting import error_on_one_line
+from kernels.support.formatting import error_on_one_line, shortened
 from kernels.support.tasks import Task
 
 __all__ = [
@@ -88,7 +88,7 @@ def run_step(
 
     in_time = Task(collect, name=f"check-{name}").wait(seconds)
     late = [] if in_time else [failed(f"no answer within {seconds:g} seconds")]
-    return [CheckResult(name, verdict, _shortened(what), backend) for verdict, what in [*results, *late]]
+    return [CheckResult(name, verdict, shortened(what, _MAX_TEXT), backend) for verdict, what in [*results, *late]]
 
 
 def ok(what: str) -> StepResult:
@@ -122,7 +122,3 @@ def _where(error: BaseException) -> str:
     if not frames or frames[-1].filename.startswith(_PACKAGE):
         return ""
     return f" (in {frames[-1].name}, {frames[-1].filename}, line {frames[-1].lineno})"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"

@@ -21,6 +21,7 @@ __all__ = [
     "nearest_name",
     "plural",
     "shell_word",
+    "shortened",
     "wrong_type",
 ]
 
@@ -41,7 +42,7 @@ def format_error(error: BaseException, limit: int = 500) -> str:
         >>> format_error(ValueError("line 1\nline 2"))
         'ValueError: line 1\n  | line 2'
     """
-    return indented(_cut(_error_text(error), limit))
+    return indented(shortened(_error_text(error), limit))
 
 
 def error_on_one_line(error: BaseException, limit: int = 500) -> str:
@@ -72,7 +73,7 @@ def format_value(value: object, limit: int = 80) -> str:
         >>> format_value("acme"), format_value("a" * 100)[-3:]
         ("'acme'", 'aa…')
     """
-    return _cut(one_line(_text_of(repr, value, f"a {type(value).__name__}, whose repr raised")), limit)
+    return shortened(one_line(_text_of(repr, value, f"a {type(value).__name__}, whose repr raised")), limit)
 
 
 def format_text(text: object, limit: int = 300) -> str:
@@ -86,7 +87,7 @@ def format_text(text: object, limit: int = 300) -> str:
         >>> format_text("v1\nAll checks passed")
         'v1\\nAll checks passed'
     """
-    return _cut(one_line(str(text)), limit)
+    return shortened(one_line(str(text)), limit)
 
 
 def as_clause(error: object) -> str:
@@ -115,6 +116,16 @@ def format_names(names: Iterable[object], separator: str = ", ", *, limit: int =
     every = list(names)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return separator.join(format_text(name, 100) for name in every[:limit]) + more
+
+
+def shortened(text: str, limit: int) -> str:
+    """A text with at most as many characters as the limit.
+
+    Example:
+        >>> shortened("a long message", 7), shortened("short", 7)
+        ('a long…', 'short')
+    """
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def wrong_type(argument: str, expected: str, value: object) -> TypeError:
@@ -154,24 +165,19 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def did_you_mean(word: object, candidates: Iterable[str], separator: str = "") -> str:
+def did_you_mean(word: object, candidates: Iterable[str], cutoff: float = 0.6) -> str:
     """A question to append to a message about a mistyped name; empty where no candidate is similar.
 
     Args:
         word: The mistyped name.
         candidates: The valid names.
-        separator: What separates the parts of a name, each of which must be similar: `/` in `org/name`.
+        cutoff: How similar they must be, between 0 and 1.
 
     Example:
         >>> did_you_mean("cdua", ["cuda", "cpu"]), did_you_mean("abacus", ["cuda", "cpu"])
         (" Did you mean 'cuda'?", '')
-        >>> did_you_mean("acme/x", ["acme/relu"], "/"), did_you_mean("acme/rleu", ["acme/relu"], "/")
-        ('', " Did you mean 'acme/relu'?")
     """
-    if separator and isinstance(word, str):
-        parts = word[:200].split(separator)
-        candidates = [name for name in islice(candidates, _MAX_CANDIDATES) if _has_parts_like(name, parts, separator)]
-    near = nearest_name(word, candidates)
+    near = nearest_name(word, candidates, cutoff)
     return "" if near is None else f" Did you mean {format_value(near)}?"
 
 
@@ -200,11 +206,6 @@ def nearest_name(word: object, candidates: Iterable[str], cutoff: float = 0.6) -
     return lower[near[0]] if near else None
 
 
-def _has_parts_like(name: str, parts: list[str], separator: str) -> bool:
-    own = name.split(separator) if len(name) <= 200 else []
-    return len(own) == len(parts) and all(nearest_name(part, [each]) for part, each in zip(parts, own, strict=True))
-
-
 def _error_text(error: BaseException) -> str:
     name = type(error).__name__
     return _text_of(lambda each: f"{name}: {each}".removesuffix(": "), error, f"{name}, whose message raised")
@@ -217,7 +218,3 @@ def _text_of(convert: Callable[[Any], str], value: object, raised: str) -> str:
         raise
     except BaseException as failure:  # noqa: BLE001 - third-party code, which may even call `sys.exit`
         return f"{raised} {type(failure).__name__}"
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

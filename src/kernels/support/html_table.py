@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, TypeVar
 
@@ -30,7 +29,7 @@ def html_table(
 
     Args:
         headings: One for each column.
-        rows: The cells of each row. The last one of a short row spans the columns that are left.
+        rows: The cells of each row.
         title: A line above the table.
         notes: Lines below it.
 
@@ -40,16 +39,10 @@ def html_table(
     """
     every = list(rows)
     more = [f"and {len(every) - _MAX_ROWS} more"] if len(every) > _MAX_ROWS else []
+    head, body = _row("th", headings), "".join(_row("td", row) for row in every[:_MAX_ROWS])
     # A caption would be as narrow as its table.
-    parts = [_line(title)] if title else []
-    parts.append(f"{_TABLE}<thead><tr>{''.join(_cell('th', each) for each in headings)}</tr></thead><tbody>")
-    for row in every[:_MAX_ROWS]:
-        left = len(headings) - len(row) + 1
-        cells = [_cell("td", each) for each in row[:-1]]
-        parts.append(f"<tr>{''.join(cells)}{_cell('td', row[-1], left)}</tr>" if row else "<tr></tr>")
-    parts.append("</tbody></table>")
-    parts += map(_line, (*more, *notes))
-    return "".join(parts)
+    above, below = "".join(map(_line, filter(None, [title]))), "".join(map(_line, [*more, *notes]))
+    return f"{above}{_TABLE}<thead>{head}</thead><tbody>{body}</tbody></table>{below}"
 
 
 def text_table(
@@ -86,9 +79,9 @@ class TableList(list[_Item]):
     headings: ClassVar[tuple[str, ...]]
 
     @staticmethod
-    @abstractmethod
     def cells(item: _Item) -> Sequence[object]:
         """The cells of an item's row."""
+        raise NotImplementedError
 
     def _repr_html_(self) -> str:
         return html_table(self.headings, map(self.cells, self))
@@ -98,9 +91,9 @@ def _line(text: str) -> str:
     return f'<div {_NO_FORMULAS} style="padding:2px 10px">{_escaped(text)}</div>'
 
 
-def _cell(tag: str, text: object, columns: int = 1) -> str:
-    span = f' colspan="{columns}"' if columns > 1 else ""
-    return f'<{tag}{span} style="{_CELL}">{_escaped(text)}</{tag}>'
+def _row(tag: str, cells: Sequence[object]) -> str:
+    inner = "".join(f'<{tag} style="{_CELL}">{_escaped(each)}</{tag}>' for each in cells)
+    return f"<tr>{inner}</tr>"
 
 
 def _escaped(text: object) -> str:
