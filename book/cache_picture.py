@@ -41,15 +41,9 @@ RECORDS: Mapping[str, tuple[str, str, Sequence[_Record]]] = {
         (
             _Record(
                 "index/heads-<Hub>.json",
-                "branches and tags",
-                "from the Hub",
+                "branches and tags; of a mirror also its verdict",
+                "from the Hub or mirror",
                 "asked again in each process, or after `KERNELS_REFRESH` seconds",
-            ),
-            _Record(
-                "index/mirror-<mirror>.json",
-                "what a mirror says of the repository",
-                "from the mirror",
-                "as the branches; answered with 304 if unchanged",
             ),
             _Record(
                 ".locks/kernels-verdicts/…",

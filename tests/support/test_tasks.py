@@ -14,7 +14,6 @@ from kernels.support import tasks
 from kernels.support.tasks import (
     Cancelled,
     Task,
-    begin,
     check_cancelled,
     is_cancelled,
     pause,
@@ -205,31 +204,6 @@ def test_work_ahead_leaves_no_thread(fault: str) -> None:
     while any("fault" in thread.name for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_work_that_was_begun_ends_when_it_is_cancelled_and_does_not_begin_anew() -> None:
-    running, go_on = threading.Event(), threading.Event()
-    done: list[int] = []
-
-    def work(item: int) -> None:
-        running.set()
-        go_on.wait(60)
-        done.append(item)
-        check_cancelled()
-
-    begun = begin(work, range(100), at_once=1, name="test")
-    assert running.wait(60)
-    begun.cancel()
-    go_on.set()
-    with pytest.raises(Cancelled):
-        list(begun.as_they_come())
-    assert len(done) <= 1
-
-
-def test_the_error_of_work_that_was_begun_is_raised_where_its_results_are_taken() -> None:
-    begun = begin(lambda item: 1 // item, [0], at_once=1, name="test")
-    with pytest.raises(ZeroDivisionError):
-        list(begun.as_they_come())
 
 
 @pytest.mark.parametrize("made", [0, 1, 2, 50])

@@ -16,10 +16,8 @@ from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 __all__ = [
-    "Begun",
     "Cancelled",
     "Task",
-    "begin",
     "check_cancelled",
     "is_cancelled",
     "pause",
@@ -318,52 +316,6 @@ class _Crew(Generic[_T, _R]):
         deadline = time.monotonic() + _GRACE_SECONDS
         for task in self._tasks:
             task.thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def begin(work: Callable[[_T], _R], items: Iterable[_T], *, at_once: int, name: str) -> Begun[_R]:
-    """Begin to run a function on items in parallel threads, and return at once.
-
-    The end of the block that calls this, or an error in it, does not end the threads: the caller cancels what it does
-    not need.
-
-    Args:
-        work, items, at_once, name: As for `side_by_side`.
-
-    Example:
-        >>> sorted(begin(len, ["a", "bc"], at_once=2, name="example").as_they_come())
-        [1, 2]
-    """
-    listed = list(items)
-    crew = _Crew(work, listed, len(listed))
-    try:
-        crew.start(at_once, name)
-    except BaseException:
-        crew.cancel()
-        raise
-    return Begun(crew, len(listed))
-
-
-class Begun(Generic[_R]):
-    """Work that was begun, whose results may be taken once."""
-
-    def __init__(self, crew: _Crew[Any, _R], size: int) -> None:
-        self._crew = crew
-        self._size = size
-
-    def as_they_come(self) -> Iterator[_R]:
-        """The results, in the order in which the work on them ends.
-
-        Raises:
-            BaseException: The first error of any item.
-            Cancelled: `cancel` was called, or the work of the caller is cancelled.
-        """
-        with when_cancelled(self._crew.cancel):
-            for _ in range(self._size):
-                yield self._crew.next_outcome()[1]
-
-    def cancel(self) -> None:
-        """End the threads."""
-        self._crew.cancel()
 
 
 @contextmanager
