@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hub import TestHub, make_repo
 from mirror_tree import MirrorTree
+from opened_files import opened_below
 from sigstore_root import ACME, OTHERS, SigstoreRoot
 from typer.testing import CliRunner
 from writable_hub import TOKEN, WritableHub
@@ -237,6 +238,16 @@ def test_what_a_lock_pins_is_verified_at_its_commit(locked: Path, hub: TestHub, 
         UNIVERSAL: "missing ok missing",
     }
     assert f"acme/relu   {hub.commit()[:12]}  torch-cpu" in kernels("verify", "--lockfile", locked, *allowed).stdout
+
+
+def test_a_build_is_read_once_for_its_digest_and_its_pin(
+    locked: Path, hub: TestHub, allowed: Any, isolated_env: Path
+) -> None:
+    verdicts("--lockfile", locked, *allowed)
+    folder = isolated_env / "kernels--acme--relu" / "snapshots" / hub.commit() / "build" / CPU
+    with opened_below(folder) as opened:
+        assert verdicts("--lockfile", locked, *allowed) == {CPU: "ok ok ok"}
+    assert sorted(name for name in opened if "metadata" not in name) == ["__init__.py", "layers.py"]
 
 
 def test_what_is_required_and_missing_is_an_error(locked: Path, hub: TestHub, allowed: Any) -> None:

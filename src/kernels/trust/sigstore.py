@@ -113,7 +113,8 @@ def _read(path: Path, limit: int) -> bytes | None:
     except FileNotFoundError:
         return None
     except FileTooLarge:
-        check_size(path.stat().st_size if path.name == BUNDLE_FILE else 0)
+        if path.name == BUNDLE_FILE:
+            check_size(path.stat().st_size)
         raise InvalidMetadata(f"its {path.name} has more than {limit} bytes, the most that are read") from None
     except OSError as error:
         raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from error
