@@ -51,60 +51,39 @@ def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
             KernelProject.read(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"[tool", "not valid TOML"),
-        (b"\xff", "not valid TOML"),
-        (b"a = " + b"[" * 100_000, "nested too deep"),
-        (b"#" * (1024 * 1024 + 1), "larger than 1 MiB"),
-        (b"tool = 1", "`tool` is 1; expected a table"),
-        (b"[tool]\nkernels = []", "`tool.kernels` is []; expected a table"),
-        (b"[tool.kernels]\ndependencies = ['org/relu']", "`tool.kernels.dependencies` is ['org/relu']"),
-        (b"[tool.kernels.dependencies]\nrelu = 1", ":2: `tool.kernels.dependencies`: 'relu': `repo_id`"),
-        (b"[tool.kernels.dependencies]\norg.relu = 1", ":2: `tool.kernels.dependencies`: 'org': `repo_id`"),
-        (b"[tool.kernels.dependencies]\n'org/re lu' = 1", "'org/name', each part of letters"),
-        (b'[tool.kernels.dependencies]\n"org/\\u001b[2J" = 1', "'org/name', each part of letters"),
-        (
-            b"[tool.kernels.dependencies]\n'org/relu' = '1'",
-            ":2: `tool.kernels.dependencies`: 'org/relu': `version` is '1' (str); expected an integer",
-        ),
-        (b"[tool.kernels.dependencies]\n'org/relu' = true", "`version` is True (bool)"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = 1.0", "`version` is 1.0 (float)"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = -1", "`version` is -1"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = []", "`version` is [] (list)"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = {}", "got {}; expected a major version"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = {version = 1, revision = 'x'}", "either `version` or `revision`"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = {version = 1, x = 2}", "either `version` or `revision`"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = {revision = 1}", "`revision` is 1 (int)"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = {revision = '../x'}", "`revision` is '../x'"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = 1\n'org/relu' = 2", "not valid TOML"),
-    ],
-    ids=[
-        "half a line",
-        "bytes",
-        "nested",
-        "1 MiB",
-        "tool",
-        "kernels",
-        "a list",
-        "no publisher",
-        "dots",
-        "a space",
-        "control characters",
-        "text",
-        "true",
-        "a fraction",
-        "below 0",
-        "list",
-        "empty",
-        "both",
-        "unknown",
-        "revision",
-        "leaves",
-        "twice",
-    ],
-)
+WRONG = {
+    "half a line": (b"[tool", "not valid TOML"),
+    "bytes": (b"\xff", "not valid TOML"),
+    "nested": (b"a = " + b"[" * 100_000, "nested too deep"),
+    "1 MiB": (b"#" * (1024 * 1024 + 1), "larger than 1 MiB"),
+    "tool": (b"tool = 1", "`tool` is 1; expected a table"),
+    "kernels": (b"[tool]\nkernels = []", "`tool.kernels` is []; expected a table"),
+    "a list": (b"[tool.kernels]\ndependencies = ['org/relu']", "`tool.kernels.dependencies` is ['org/relu']"),
+    "no publisher": (b"[tool.kernels.dependencies]\nrelu = 1", ":2: `tool.kernels.dependencies`: 'relu': `repo_id`"),
+    "dots": (b"[tool.kernels.dependencies]\norg.relu = 1", ":2: `tool.kernels.dependencies`: 'org': `repo_id`"),
+    "a space": (b"[tool.kernels.dependencies]\n'org/re lu' = 1", "'org/name', each part of letters"),
+    "control characters": (b'[tool.kernels.dependencies]\n"org/\\u001b[2J" = 1', "'org/name', each part of letters"),
+    "text": (
+        b"[tool.kernels.dependencies]\n'org/relu' = '1'",
+        ":2: `tool.kernels.dependencies`: 'org/relu': `version` is '1' (str); expected an integer",
+    ),
+    "true": (b"[tool.kernels.dependencies]\n'org/relu' = true", "`version` is True (bool)"),
+    "a fraction": (b"[tool.kernels.dependencies]\n'org/relu' = 1.0", "`version` is 1.0 (float)"),
+    "below 0": (b"[tool.kernels.dependencies]\n'org/relu' = -1", "`version` is -1"),
+    "list": (b"[tool.kernels.dependencies]\n'org/relu' = []", "`version` is [] (list)"),
+    "empty": (b"[tool.kernels.dependencies]\n'org/relu' = {}", "got {}; expected a major version"),
+    "both": (
+        b"[tool.kernels.dependencies]\n'org/relu' = {version = 1, revision = 'x'}",
+        "either `version` or `revision`",
+    ),
+    "unknown": (b"[tool.kernels.dependencies]\n'org/relu' = {version = 1, x = 2}", "either `version` or `revision`"),
+    "revision": (b"[tool.kernels.dependencies]\n'org/relu' = {revision = 1}", "`revision` is 1 (int)"),
+    "leaves": (b"[tool.kernels.dependencies]\n'org/relu' = {revision = '../x'}", "`revision` is '../x'"),
+    "twice": (b"[tool.kernels.dependencies]\n'org/relu' = 1\n'org/relu' = 2", "not valid TOML"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_said_in_one_line_with_the_file_and_the_entry(content: bytes, said: str, file: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(RequestError) as refused:
