@@ -130,8 +130,6 @@ def test_pruning_asks_nobody_and_removes_nothing_without_yes(
 @pytest.mark.parametrize(("answer", "left"), [("y", 1), ("n", 2)])
 def test_at_a_terminal_it_asks(commits: Any, isolated_env: Path, answer: str, left: int) -> None:
     import pty
-    import subprocess
-    import sys
 
     leader, follower = pty.openpty()
     process = subprocess.Popen(
@@ -186,8 +184,9 @@ def test_verify_names_what_changed_and_repairs_it(
 ) -> None:
     assert kernels("cache", "verify").exit_code == 0
     path = install_kernel("acme/relu", version=1) / "layers.py"
-    whole = path.read_bytes()
+    whole, facts = path.read_bytes(), path.stat()
     path.resolve().write_bytes(b"#" + whole[1:])
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # so that no identity gives it away
     result = kernels("cache", "verify")
     assert result.exit_code == 1
     assert "build/torch-cpu/layers.py" in result.stdout

@@ -18,6 +18,7 @@ from kernels import get_kernel, install_kernel
 from kernels.cache.in_use import in_use, unused
 from kernels.cache.inventory import scan_cache
 from kernels.cache.prune import plan_prune, prune
+from kernels.cache.verify import verify_contents
 from kernels.errors import NotInCache
 from kernels.loader.load import kernel_layers
 from kernels.operations.call import KernelRequest, context_for
@@ -94,6 +95,7 @@ def test_processes_load_while_the_cache_is_cleared(hub: TestHub, isolated_env: P
             ]
             ended = [loader.communicate(timeout=120) for loader in loaders]
             assert [said for said, _ in ended] == [f"{TOTAL} {TOTAL}\n"] * 2, ended
+    assert all(each.ok for each in verify_contents(scan_cache()))
 
 
 @pytest.mark.parametrize("verify", ["install", "load", "off"])

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from kernels.errors import StoreError
 from kernels.support import lock as lock_module
-from kernels.support.lock import LockHeld, WorkLock, exclusively, without_flock
+from kernels.support.lock import LockHeld, WorkLock, exclusively
 from kernels.support.tasks import side_by_side
 
 
@@ -27,11 +27,11 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     return tmp_path / "work.lock"
 
 
-def no_flock(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_flock(monkeypatch: pytest.MonkeyPatch, number: int = errno.ENOLCK) -> None:
     fcntl = pytest.importorskip("fcntl")
 
     def flock(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", flock)
 
@@ -240,8 +240,16 @@ def test_a_disk_that_is_full_leaves_no_lock_behind(monkeypatch: pytest.MonkeyPat
     assert not (tmp_path / "work.lock.held").exists()
 
 
-def test_some_errors_say_that_there_is_no_flock() -> None:
-    for number in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP):
-        assert without_flock(OSError(number, "flock"))
-    for other in (OSError(errno.ENOSPC, "full"), LockHeld("work.lock"), ValueError()):
-        assert not without_flock(other)
+@pytest.mark.parametrize("name", ["ENOLCK", "ENOSYS", "ENOTSUP", "EOPNOTSUPP"])
+def test_each_error_that_says_that_there_is_no_flock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    no_flock(monkeypatch, getattr(errno, name))
+    with exclusively(WorkLock(tmp_path / "work.lock")):
+        assert (tmp_path / "work.lock.held").is_file()
+
+
+def test_another_error_of_flock_is_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    no_flock(monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        WorkLock(tmp_path / "work.lock").acquire()

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import IO
 
+from kernels.support.formatting import shortened
 from kernels.support.tasks import Task
 
 __all__ = [
@@ -166,7 +167,7 @@ def _keep_end(pipe: IO[bytes], end: bytearray, limit: int) -> None:
 def _last_line(messages: str) -> str:
     """The last line that is not empty, quoted for a message."""
     lines = [line.strip() for line in messages.splitlines() if line.strip()]
-    return f": {_shortened(lines[-1], _MAX_LINE)!r}" if lines else ""
+    return f": {shortened(lines[-1], _MAX_LINE)!r}" if lines else ""
 
 
 def _start(command: Sequence[str], given: bytes, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -212,8 +213,4 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _quoted(command: Sequence[str]) -> str:
-    return repr(_shortened(" ".join(command), 80))
-
-
-def _shortened(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return repr(shortened(" ".join(command), 80))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from filelock import BaseFileLock
 
-__all__ = ["LockHeld", "WorkLock", "exclusively", "without_flock"]
+__all__ = ["LockHeld", "WorkLock", "exclusively"]
 
 _log = logger(__name__)
 
@@ -104,7 +104,7 @@ class WorkLock:
                     raise LockHeld(self.lock_file)
                 pause(_POLL_SECONDS)
         except OSError as error:
-            if not without_flock(error):
+            if error.errno not in _NO_FLOCK:
                 raise
             from filelock import SoftFileLease
 
@@ -204,16 +204,6 @@ def _locked(path: str) -> FileIO | None:
             return None
         opened.pop_all()
         return file
-
-
-def without_flock(error: BaseException) -> bool:
-    """Whether an error says that a file system has no `flock`.
-
-    Example:
-        >>> without_flock(OSError(errno.ENOLCK, "No locks available"))
-        True
-    """
-    return isinstance(error, OSError) and error.errno in _NO_FLOCK
 
 
 @contextmanager
