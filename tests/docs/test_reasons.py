@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from doc_pages import ROOT, tables
-from memory_source import Files, MemorySource, commit_of, kernel
+from memory_source import Files, MemorySource, commit_of, context, kernel
 from msgspec.structs import replace
 
 import kernels
@@ -22,15 +22,11 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile, Snapshot
 from kernels.resolver.build_choice import choose_build
 from kernels.resolver.choice import resolve
-from kernels.resolver.context import ResolveContext
 from kernels.resolver.decision import RejectionKind, VariantRejected
 from kernels.resolver.found import FoundSnapshot
-from kernels.resolver.locks import NO_LOCK
 from kernels.resolver.requirements import unmet_prerequisite
 from kernels.resolver.target import Target
-from kernels.sources.call_sources import Sources
 from kernels.trust.policy import Identity, Policy, Rule
-from kernels.trust.publishers import TrustPolicy
 from kernels.trust.sigstore import allowed
 
 PAGE = ROOT / "docs" / "which-build.md"
@@ -117,15 +113,9 @@ def explained(
     """The first rejection of a kernel whose builds are looked at one by one."""
     hub = source({"acme/top": kernel() if files is None else files}, local=() if offline else None, offline=offline)
     asked = Requirement("acme/top", version=1)
-    context = ResolveContext(
-        sources=Sources(hub),
-        target=Target.parse("torch2.9-cpu-x86_64-linux"),
-        trust=TrustPolicy(),
-        signing=None if rule is None else Policy({"acme/top": rule}),
-        lock=NO_LOCK,
-    )
+    within = context(hub, signing=None if rule is None else Policy({"acme/top": rule}))
     found = FoundSnapshot(asked, asked, hub, hub.snapshot(asked, commit_of("acme/top")), version=1)
-    rejected = choose_build(context, found, every=True, most=most).resolution.rejected[0]
+    rejected = choose_build(within, found, every=True, most=most).resolution.rejected[0]
     return rejected.kind, rejected.reason
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from logged import warned
-from memory_source import MemorySource, commit_of, kernel, moved_to
+from memory_source import MemorySource, commit_of, context, kernel, moved_to
 
 from kernels.errors import (
     InvalidRepository,
@@ -24,30 +24,11 @@ from kernels.resolver.context import ResolveContext
 from kernels.resolver.find import find
 from kernels.resolver.found import FoundSnapshot
 from kernels.resolver.locks import NO_LOCK, ActiveLock
-from kernels.resolver.target import Target
-from kernels.sources.call_sources import Sources
 from kernels.trust.policy import Policy, Rule
 from kernels.trust.publishers import Admission, TrustPolicy
 
 RELU = Requirement("acme/relu", version=1)
 V2 = {"v1": kernel(), "v2": kernel(version=2)}
-
-
-def context(
-    source: MemorySource,
-    lock: ActiveLock = NO_LOCK,
-    *,
-    trust: TrustPolicy | None = None,
-    signing: Policy | None = None,
-    overrides: dict[str, Path] | None = None,
-) -> ResolveContext:
-    return ResolveContext(
-        sources=Sources(source, overrides or {}),
-        target=Target.parse("torch2.9-cpu-x86_64-linux"),
-        trust=trust or TrustPolicy(),
-        signing=signing,
-        lock=lock,
-    )
 
 
 def found(within: ResolveContext, asked: Requirement, *, admit: bool = True) -> FoundSnapshot:
@@ -99,7 +80,7 @@ def test_a_requirement_leads_to_the_commit_of_its_lock_or_branch(
     )
     repo_id, _, version = asked.partition(" version ")
     requirement = Requirement(repo_id, version=int(version) if version else None)
-    last = found(context(source, lock(*pins)), requirement)
+    last = found(context(source, lock=lock(*pins)), requirement)
     expected = [tuple(step.split("@")) for step in steps.split()]
     way = [(step.snapshot.repo_id, step.snapshot.commit) for step in last.steps]
     assert way == [(repo_id, commit_of(repo_id, branch)) for repo_id, branch in expected]
@@ -148,7 +129,7 @@ def test_a_requirement_that_leads_nowhere_is_an_error(
     )
     repo_id, _, version = asked.partition(" version ")
     with pytest.raises(error, match=message if "*" in message else re.escape(message)):
-        found(context(source, locked), Requirement(repo_id, version=int(version) if version else None))
+        found(context(source, lock=locked), Requirement(repo_id, version=int(version) if version else None))
 
 
 @pytest.mark.parametrize(
@@ -197,13 +178,13 @@ def test_a_redirect_does_not_lead_out_of_a_required_signature(old: bool, new: bo
 def test_what_the_lock_refuses_is_refused_before_any_request() -> None:
     source = MemorySource({"acme/relu": kernel()})
     with pytest.raises(NotLocked):
-        found(context(source, lock(required="it has to be")), RELU)
+        found(context(source, lock=lock(required="it has to be")), RELU)
     assert source.asked == []
 
 
 def test_each_move_and_what_the_lock_does_not_list_is_said() -> None:
     source = MemorySource({"acme/old": moved_to("acme/relu"), "acme/relu": kernel()})
-    within = context(source, lock(("acme/old", "v1")))
+    within = context(source, lock=lock(("acme/old", "v1")))
     with warned() as caught:
         found(within, Requirement("acme/old", version=1))
     assert [each.partition(";")[0].partition(", and")[0] for each in caught] == [
@@ -217,7 +198,7 @@ def test_a_renamed_repository_keeps_its_pin() -> None:
     pins = Lock((Pin(Requirement("acme/old", version=1), commit_of("acme/relu", "v2")),))
 
     with warned("acme/old has moved to acme/relu"):
-        new = found(context(source, ActiveLock(pins)), Requirement("acme/old", version=1), admit=False)
+        new = found(context(source, lock=ActiveLock(pins)), Requirement("acme/old", version=1), admit=False)
     assert (new.snapshot.commit, new.listed_as) == (commit_of("acme/relu", "v2"), "acme/old")
     assert new.former == (Requirement("acme/old", version=1),)
 
@@ -231,4 +212,4 @@ def test_a_folder_takes_the_place_of_a_repository_unless_all_must_be_locked(tmp_
     assert found(context(source, overrides=overrides), RELU).source.user_owned
     assert source.asked == []
     with pytest.raises(NotLocked, match="`LOCAL_KERNELS` puts"):
-        found(context(source, lock(required="it has to be"), overrides=overrides), RELU)
+        found(context(source, lock=lock(required="it has to be"), overrides=overrides), RELU)

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 from logged import logged, warned
-from memory_source import Files, MemorySource, commit_of, kernel, moved_to
+from memory_source import CPU, Files, MemorySource, commit_of, context, kernel, moved_to
 
 from kernels.backends import Device, Unanswered
 from kernels.errors import (
@@ -21,24 +21,11 @@ from kernels.errors import (
 )
 from kernels.models.lockfile import ContentHash, Lock, Pin
 from kernels.models.requirement import Requirement
-from kernels.resolver.context import ResolveContext
-from kernels.resolver.locks import NO_LOCK, ActiveLock
+from kernels.resolver.locks import ActiveLock
 from kernels.resolver.plan import PlanTree, plan_every_build, plan_tree
-from kernels.resolver.target import Target
-from kernels.sources.call_sources import Sources
 from kernels.trust.policy import Policy, Rule
-from kernels.trust.publishers import TrustPolicy
 
-CPU = "torch2.9-cpu-x86_64-linux"
 BOTH = ("torch-cpu", "torch-cuda")
-
-
-def context(
-    source: MemorySource, lock: ActiveLock = NO_LOCK, *, target: str = CPU, signing: Policy | None = None
-) -> ResolveContext:
-    return ResolveContext(
-        sources=Sources(source), target=Target.parse(target), trust=TrustPolicy(), signing=signing, lock=lock
-    )
 
 
 def plan(source: MemorySource, repo_id: str = "acme/top", **options: object) -> PlanTree:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from memory_source import MemorySource, commit_of, kernel, moved_to
+from memory_source import MemorySource, commit_of, context, kernel, moved_to
 
 from kernels.errors import (
     DigestMismatch,
@@ -25,15 +25,11 @@ from kernels.errors import (
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads, Snapshot
-from kernels.resolver.context import ResolveContext
 from kernels.resolver.find import find
 from kernels.resolver.found import leads_on
-from kernels.resolver.locks import NO_LOCK, ActiveLock
+from kernels.resolver.locks import ActiveLock
 from kernels.resolver.plan import plan_every_build, plan_tree
-from kernels.resolver.target import Target
 from kernels.resolver.usable_build import choose_from_sources
-from kernels.sources.call_sources import Sources
-from kernels.trust.publishers import TrustPolicy
 
 RELU = Requirement("acme/relu", version=1)
 #: Builds that do not suit the target of `context`.
@@ -53,16 +49,6 @@ class Named(MemorySource):
         if self.error is not None:
             raise self.error
         return super().heads(repo_id)
-
-
-def context(*sources: MemorySource, lock: ActiveLock = NO_LOCK) -> ResolveContext:
-    return ResolveContext(
-        sources=Sources(sources[0], following=sources[1:]),
-        target=Target.parse("torch2.9-cpu-x86_64-linux"),
-        trust=TrustPolicy(),
-        signing=None,
-        lock=lock,
-    )
 
 
 def test_what_the_first_source_has_is_not_asked_of_another(caplog: pytest.LogCaptureFixture) -> None:
