@@ -291,7 +291,7 @@ def _listed_but_refused(snapshot: Snapshot, file: RepoFile) -> Iterator[None]:
     except (HubRefused, Moved) as error:
         gone = HubUnavailable(f"{snapshot.repo_id}: {file.path} is listed but not available: {error}")
         refusal = error if isinstance(error, HubRefused) else None
-        gone = of_hub(gone, refusal)
+        gone = of_hub(gone, None if refusal is None else refusal.response)
         gone.refused = refusal is not None and refusal.access_refused
         raise gone from error
 

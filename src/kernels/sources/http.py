@@ -355,7 +355,7 @@ class Http:
                 f"{self.endpoint} {failed.problem}{asks}, after {attempt} {'try' if attempt == 1 else 'tries'}, for "
                 f"{url}. Check that it can be reached from here, or try again later."
             )
-            raise of_hub(unavailable, response=failed.response)
+            raise of_hub(unavailable, failed.response)
         limited = failed.response is not None and failed.response.status_code == 429
         _log.log(
             logging.WARNING if seconds >= _LONG_WAIT else logging.DEBUG,

@@ -14,11 +14,7 @@ from kernels.errors import HubUnavailable, KernelsError, RepositoryNotFound, Rev
 from kernels.support.formatting import format_text
 from kernels.support.text import CleanError
 
-__all__ = ["NAME_ADVICE", "HubRefused", "Moved", "no_answer", "not_found", "of_hub", "refusal"]
-
-
-#: Begins the advice about a repository that is not there, which a likely name takes the place of.
-NAME_ADVICE = " Check the name; a private repository needs a token"
+__all__ = ["HubRefused", "Moved", "no_answer", "not_found", "of_hub", "refusal"]
 
 _Error = TypeVar("_Error", bound=KernelsError)
 
@@ -90,13 +86,12 @@ def refusal(url: str, response: Any) -> HubRefused:
     )
 
 
-def of_hub(error: _Error, refusal: HubRefused | None = None, response: Any = None) -> _Error:
+def of_hub(error: _Error, response: Any = None) -> _Error:
     """An error that is also huggingface_hub's for the same, if the program has imported huggingface_hub.
 
     Args:
         error: The error of this package.
-        refusal: The Hub's refusal, for the error's `response`.
-        response: An answer that is no refusal.
+        response: The Hub's answer, if the error is about one.
 
     Example:
         >>> of_hub(RepositoryNotFound("no repository acme/relu"))
@@ -106,11 +101,10 @@ def of_hub(error: _Error, refusal: HubRefused | None = None, response: Any = Non
         return error
     from kernels.sources.hub_exceptions import both, without_secrets
 
-    cls = both(type(error), "" if refusal is None else refusal.code)
+    cls = both(type(error), "" if response is None else response.headers.get("X-Error-Code", ""))
     if cls is None:  # it is of huggingface_hub already, or a subclass
         return error
-    answer = refusal.response if refusal is not None else without_secrets(response)
-    return cls(*error.args, response=answer)  # type: ignore[no-any-return]
+    return cls(*error.args, response=without_secrets(response))  # type: ignore[no-any-return]
 
 
 def no_answer(endpoint: str, what: str, refusal: HubRefused) -> HubUnavailable:
@@ -123,10 +117,7 @@ def no_answer(endpoint: str, what: str, refusal: HubRefused) -> HubUnavailable:
     said = f"answered {refusal.status}{' ' * bool(reason)}{reason} about {what}."
     if not refusal.status:
         said = f"redirected the request about {what} {reason}."
-    error = of_hub(
-        HubUnavailable(f"{endpoint} {said}{advice.get(refusal.status, '')}"),
-        refusal,
-    )
+    error = of_hub(HubUnavailable(f"{endpoint} {said}{advice.get(refusal.status, '')}"), refusal.response)
     error.refused = refusal.access_refused
     return error
 
@@ -138,12 +129,14 @@ def not_found(endpoint: str, repo_id: str, refusal: HubRefused, commit: str | No
             f"{repo_id} is gated on {endpoint}: ask for access on its page, then set a token that has access: "
             f"{settings.token_source(endpoint)}."
         )
-        return of_hub(gated, refusal)
+        return of_hub(gated, refusal.response)
     if commit is not None and refusal.revision_missing:
         error = RevisionNotFound(f"{repo_id} has no commit {commit} on {endpoint}.")
-        return of_hub(error, refusal)
+        return of_hub(error, refusal.response)
     # A Hub gives a code with 404.
     url = " Its answer is not that of a Hub: check its URL." if refusal.status == 404 and not refusal.code else ""
     variable = settings.token_source(endpoint).partition(",")[0]
-    missing = RepositoryNotFound(f"{endpoint} has no repository {repo_id}.{url}{NAME_ADVICE} ({variable}).")
-    return of_hub(missing, refusal)
+    missing = RepositoryNotFound(
+        f"{endpoint} has no repository {repo_id}.{url} Check the name; a private repository needs a token ({variable})."
+    )
+    return of_hub(missing, refusal.response)

@@ -20,7 +20,7 @@ from kernels.models.mirror import MIRROR_FILE, MirrorBuild, RepositoryIndex, com
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, REPAIR_ADVICE, is_mirror_document
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, RepoFile, Snapshot
 from kernels.sources.http import BRIEF, OtherKind, Patience
-from kernels.sources.hub_errors import NAME_ADVICE, of_hub
+from kernels.sources.hub_errors import of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.memory import memory_of
 from kernels.sources.progress import downloading, report
@@ -36,8 +36,6 @@ _TRIES = 3
 
 #: The fewest digits of a shortened commit.
 _SHORTEST = 4
-
-_NAME_ADVICE = NAME_ADVICE.partition(";")[0] + ", or add it with `kernels mirror … --repo {}`."
 
 
 class MirrorApi:
@@ -221,7 +219,8 @@ class MirrorApi:
                 )
                 return of_hub(gone)
         missing = RepositoryNotFound(
-            f"The mirror at {self.endpoint} has no repository {repo_id}.{_NAME_ADVICE.format(repo_id)}"
+            f"The mirror at {self.endpoint} has no repository {repo_id}. Check the name, or add it with "
+            f"`kernels mirror … --repo {repo_id}`."
         )
         return of_hub(missing)
 
