@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kernels.errors import NoSuitableBuild, UnsupportedArch
+from kernels.errors import InvalidMetadata, NoSuitableBuild, UnsupportedArch
 from kernels.models.metadata import BackendInfo, KernelName, Metadata
 from kernels.resolver.advice import advice, no_suitable_build
 from kernels.resolver.choice import resolve
@@ -101,6 +101,15 @@ def test_an_error_about_the_architecture_says_which_device_a_build_covers() -> N
     assert "Try another device with `device=`." in str(error("sm_90", "sm_80"))
     assert "`device=`" not in str(error("sm_90", "sm_75"))
     assert str(error("sm_90", "sm_80", here=False)).endswith("\n" + ASK.replace("suits", "covers it"))
+
+
+def test_a_build_with_broken_metadata_is_no_reason_to_name_its_backend_or_a_device() -> None:
+    broken = {COMPILED: InvalidMetadata("it is broken")}
+    assert advice(resolve([COMPILED], Target.parse(CUDA), metadata=broken)) == ASK
+    names = [COMPILED, OLDER]
+    both = resolve(names, Target.parse(f"{CUDA}+sm_90"), metadata={COMPILED: metadata("cuda", "8.0")})
+    assert "Torch" not in advice(both)
+    assert "`device=`" not in advice(both)
 
 
 def test_an_error_about_names_is_no_error_about_the_architecture() -> None:

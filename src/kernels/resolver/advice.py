@@ -5,7 +5,8 @@ from __future__ import annotations
 from kernels.errors import NoSuitableBuild, UnsupportedArch
 from kernels.resolver.choice import Resolution
 from kernels.resolver.decision import RejectionKind
-from kernels.resolver.variant import UNIVERSAL, Variant
+from kernels.resolver.name_checks import other_backend
+from kernels.resolver.variant import Variant
 from kernels.support.formatting import format_names, format_text
 
 __all__ = ["advice", "no_suitable_build"]
@@ -69,21 +70,20 @@ def advice(resolution: Resolution, *, here: bool = True) -> str:
         ask = f"{_ASK} that covers it."
         if not here:
             return ask
-        devices = [f"Try {each}." for each in _remedies(resolution, RejectionKind.ARCH)]
+        covered = any(each.kind is RejectionKind.ARCH and each.remedy for each in resolution.rejected)
+        device = ["Try another device with `device=`."] if covered else []
         unchecked = "If the declared architectures are known to be incomplete, try `check_arch=False`."
-        return " ".join([*devices, ask, unchecked])
-    changes = _remedies(resolution, *set(RejectionKind) - {RejectionKind.BACKEND})
+        return " ".join([*device, ask, unchecked])
+    changes = list(dict.fromkeys(each.remedy for each in resolution.rejected if each.remedy))
     if changes:
         return f"Try an environment with {format_names(changes[:_NAMED], ' or ')}."
-    tries = _remedies(resolution, RejectionKind.BACKEND)
-    variants = [each.variant for each in resolution.rejected if isinstance(each.variant, Variant)]
-    here_too = {resolution.backend, UNIVERSAL, *resolution.target.backends}
-    elsewhere = sorted({each.backend for each in variants} - here_too)
+    others = [
+        each.variant
+        for each in resolution.rejected
+        if each.kind is RejectionKind.BACKEND and isinstance(each.variant, Variant)
+    ]
+    tries = list(dict.fromkeys(filter(None, (other_backend(each, resolution.target) for each in others))))
+    elsewhere = sorted({each.backend for each in others} - {resolution.backend, *resolution.target.backends})
     if elsewhere:
         tries.append(f"a machine with {format_names(elsewhere, ' or ')}")
     return f"Try {', or '.join(tries)}." if tries else f"{_ASK} that suits."
-
-
-def _remedies(resolution: Resolution, *kinds: RejectionKind) -> list[str]:
-    """The remedies of rejected builds, each once, those of the nearest misses first."""
-    return list(dict.fromkeys(each.remedy for each in resolution.rejected if each.remedy and each.kind in kinds))

@@ -11,7 +11,7 @@ from kernels.resolver.target import Target
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.support.version import MajorMinor
 
-__all__ = ["name_misfit"]
+__all__ = ["name_misfit", "other_backend"]
 
 
 def name_misfit(variant: Variant, target: Target, backend: Backend) -> VariantRejected | None:
@@ -36,18 +36,21 @@ def name_misfit(variant: Variant, target: Target, backend: Backend) -> VariantRe
         if rejected is not None:
             return VariantRejected(variant, rejected.reason, rejected.kind)
         reason, remedy = found
-        if kind is RejectionKind.BACKEND:
-            remedy = _with_backend(variant, target)
         rejected = VariantRejected(variant, reason, kind, remedy)
-        if not remedy or kind is RejectionKind.BACKEND:
+        if not remedy:
             break
     return rejected
 
 
-def _with_backend(variant: Variant, target: Target) -> str:
-    """How to use a build for another backend of the machine; "" if it does not fit for that one either."""
+def other_backend(variant: Variant, target: Target) -> str:
+    """How to use a build for another backend of the machine; "" if it does not fit for that one either.
+
+    Args:
+        variant: The build.
+        target: The machine.
+    """
     own = backends.known(variant.backend) if variant.backend in target.backends else None
-    if own is None or any(check(variant, target, own) for check in _CHECKS.values()):
+    if own is None or name_misfit(variant, target, own) is not None:
         return ""
     return f'the build for {own.name} with `backend="{own.name}"` (`--backend {own.name}`)'
 
