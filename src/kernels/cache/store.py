@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -212,18 +211,13 @@ class RepoStore(RepoRecords):
                 path.unlink()
 
     def leftovers(self) -> list[Path]:
-        """Temporary files of processes that were killed long ago.
-
-        Of a model, which other tools download too, only those that no tool continues.
-        """
+        """Temporary files of processes that were killed long ago."""
         found = []
         for folder, pattern in (("blobs", "*.incomplete"), ("index", "*.tmp")):
             with suppress(OSError):
                 check_folders(self.folder / folder, self.cache)
                 found += [path for path in (self.folder / folder).glob(pattern) if _is_stale(path)]
-        if self.folder.name.startswith("kernels--"):
-            return found
-        return [path for path in found if re.search(_OWN_TEMPORARY, path.name)]
+        return found
 
 
 def _has(snapshot: str, file: RepoFile) -> bool:
@@ -236,10 +230,6 @@ def _has(snapshot: str, file: RepoFile) -> bool:
         # Not a link: a file system without links, where only the size can be compared.
         return error.errno not in _ABSENT and os.path.isfile(path) and not os.path.islink(path)
     return not file.blob or os.path.basename(target) == file.blob
-
-
-#: A temporary name with a random part: huggingface_hub does not continue a download under it.
-_OWN_TEMPORARY = r"(^|\.)([0-9a-f]{8}|[0-9a-f]{12})(\.left)?\.(incomplete|tmp)$"
 
 
 def _is_stale(path: Path) -> bool:

@@ -96,7 +96,8 @@ class Task(Generic[_R]):
         self._ended = threading.Event()
         self._results: list[_R] = []
         self._error: BaseException = Cancelled()
-        context = _context(self._scope)
+        context = contextvars.copy_context()
+        context.run(_scope.set, self._scope)
         self.thread = threading.Thread(target=context.run, args=(self._run, work), name=f"kernels-{name}", daemon=True)
         self.thread.start()
 
@@ -157,15 +158,6 @@ class Task(Generic[_R]):
         """End the work where it looks whether it is cancelled, and a wait for its result at once."""
         self._scope.cancel()
         self._ended.set()
-
-
-def _context(scope: _Scope) -> contextvars.Context:
-    """The context variables of this thread for another one, whose work ends with a scope."""
-    token = _scope.set(scope)
-    try:
-        return contextvars.copy_context()
-    finally:
-        _scope.reset(token)
 
 
 def side_by_side(
