@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from mirror_tree import of_commit
 
 from kernels.errors import InvalidRepository, UntrustedSignature
 from kernels.mirror.read_index import read_mirror_index, read_repository_index, records_key
@@ -85,17 +86,17 @@ def test_an_older_index_is_refused(read: Callable[..., RepositoryIndex], tmp_pat
 def test_the_document_of_a_commit_has_an_age_of_its_own(read: Callable[..., RepositoryIndex]) -> None:
     # It is written again only when it changes, so its number stays behind the repository's.
     assert read(index(9)).number == 9
-    assert read(index(4).of_commit(HEAD), HEAD).number == 4
+    assert read(of_commit(index(4), HEAD), HEAD).number == 4
     with pytest.raises(InvalidRepository, match=r"number 3 of .* is older than number 4"):
-        read(index(3).of_commit(HEAD), HEAD)
+        read(of_commit(index(3), HEAD), HEAD)
 
 
 def test_signed_documents_are_not_swapped(read: Callable[..., RepositoryIndex]) -> None:
     for document, commit, says in (
         (index(repo_id="org/other"), None, "it is the index of 'org/other', not of org/relu"),
-        (index().of_commit(HEAD), None, "not of the repository"),
+        (of_commit(index(), HEAD), None, "not of the repository"),
         (index(), HEAD, f"it is the document of the repository, not of commit {HEAD}"),
-        (index().of_commit(HEAD), OLDER, f"not of commit {OLDER}"),
+        (of_commit(index(), HEAD), OLDER, f"not of commit {OLDER}"),
     ):
         with pytest.raises(InvalidRepository, match=says):
             read(document, commit)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from mirror_tree import of_commit
 
 from kernels.errors import InvalidRepository
 from kernels.models.mirror import RepositoryIndex, archive_path
@@ -63,7 +64,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
 
 
 def test_the_document_of_a_commit_has_that_commit_alone() -> None:
-    alone = parsed(document(older=["4" * 40])).of_commit(COMMIT)
+    alone = of_commit(parsed(document(older=["4" * 40])), COMMIT)
     assert (alone.commit, alone.branches, alone.older, list(alone.commits)) == (COMMIT, {}, (), [COMMIT])
     written = MirrorDocument.of(alone)
     assert written.repository("org/relu", "here", COMMIT) == alone
@@ -81,13 +82,13 @@ def test_a_document_is_not_taken_for_another_one_of_the_repository(
     commit: str | None, asked: str | None, says: str
 ) -> None:
     index = parsed(document())
-    written = MirrorDocument.of(index if commit is None else index.of_commit(commit))
+    written = MirrorDocument.of(index if commit is None else of_commit(index, commit))
     with pytest.raises(InvalidRepository, match=says):
         written.repository("org/relu", "here", asked)
 
 
 def test_the_document_of_a_commit_names_no_other_commit() -> None:
-    wrong = msgspec.structs.replace(parsed(document()).of_commit(COMMIT), older=("4" * 40,))
+    wrong = msgspec.structs.replace(of_commit(parsed(document()), COMMIT), older=("4" * 40,))
     with pytest.raises(InvalidRepository, match="has more than that commit"):
         MirrorDocument.of(wrong).repository("org/relu", "here", COMMIT)
 

@@ -201,14 +201,6 @@ class RepositoryIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab",
         content = None if entry is None else entry.variants.get(variant)
         return None if content is None else self.builds[content]
 
-    def of_commit(self, commit: str) -> RepositoryIndex:
-        """The document of one of the commits here, under `commit_path`."""
-        entry = self.commits[commit]
-        builds = {content: self.builds[content] for content in sorted(set(entry.variants.values()))}
-        return msgspec.structs.replace(
-            self, commit=commit, commits={commit: entry}, builds=builds, branches={}, tags={}, older=(), moved_to=None
-        )
-
 
 class MirroredRepository(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, gc=False):
     """What the mirror's index says of a repository.
