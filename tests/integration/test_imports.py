@@ -21,7 +21,12 @@ RARE = frozenset(
         *("kernels.mirror", "kernels.models.kernel_status", "kernels.models.lockfile", "kernels.models.mirror"),
         *("kernels.models.mirror_document", "kernels.models.project"),
         *("kernels.resolver.content_hash", "kernels.resolver.advice"),
-        *("kernels.resolver.signature_check", "kernels.sources.download", "kernels.sources.folder"),
+        *(
+            "kernels.resolver.signature_check",
+            "kernels.sources.ahead",
+            "kernels.sources.download",
+            "kernels.sources.folder",
+        ),
         *("kernels.sources.mirror_api", "kernels.sources.progress"),
         *("kernels.support.toml", "kernels.support.yaml", "kernels.trust.sigstore"),
     }

@@ -16,8 +16,8 @@ from hub import TestHub, kernel_files
 from kernels import download_kernels, get_kernel, get_kernel_variants, has_kernel, install_kernel
 from kernels.cache.store import RepoStore
 from kernels.errors import HubUnavailable, StoreError, UntrustedPublisher
-from kernels.sources import download, wire
-from kernels.sources.download import MAX_FILES, MAX_LARGE
+from kernels.sources import ahead, download, wire
+from kernels.sources.ahead import MAX_FILES, MAX_LARGE
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 
@@ -303,7 +303,7 @@ def test_what_waits_too_long_for_dependencies_is_requested_again(
 
     dropped = threading.Event()
     monkeypatch.setattr(download, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(download, "Gate", Noted)
+    monkeypatch.setattr(ahead, "Gate", Noted)
     hub.make_repo("acme/base")
     hub.make_repo("acme/top", depends=[("acme/base", 1)])
     hub.hold("base/refs", dropped)

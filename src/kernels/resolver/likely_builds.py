@@ -15,7 +15,7 @@ from kernels.resolver.metadata_of import metadata_bytes
 
 if TYPE_CHECKING:
     from kernels.resolver.found import FoundSnapshot, SnapshotKey
-    from kernels.sources.download import Ahead
+    from kernels.sources.ahead import Ahead
 
 __all__ = ["LikelyBuilds"]
 

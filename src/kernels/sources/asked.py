@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from kernels import settings
 from kernels.cache.records import Answer
@@ -26,7 +26,8 @@ from kernels.errors import (
 )
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement, is_commit
-from kernels.models.snapshot import METADATA_FILE, Heads, RepoFile, Snapshot
+from kernels.models.snapshot import METADATA_FILE, Heads, Snapshot
+from kernels.sources.api import Api
 from kernels.sources.base import Moved, Source
 from kernels.sources.http import BRIEF, OtherKind, Patience
 from kernels.sources.hub_api import HubApi
@@ -38,96 +39,12 @@ from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
     from kernels.mirror.stores.base import StoredDocument
-    from kernels.sources.download import Gate
-    from kernels.sources.hub_responses import CommitInfo
 
-__all__ = ["Api", "AskedSource", "not_in_cache"]
+__all__ = ["AskedSource", "not_in_cache"]
 
 _log = logger(__name__)
 
 _T = TypeVar("_T")
-
-
-class Api(Protocol):
-    """The questions to one Hub, or to one mirror. `AskedSource` decides when one is asked, and stores the answer.
-
-    A method raises `HubUnavailable` without an answer, `OtherKind` where a mirror answers in the place of a Hub or the
-    other way round, and `Moved` where a repository has another name now.
-    """
-
-    @property
-    def kind(self) -> Literal["hub", "mirror"]:
-        """Which of the two it is."""
-
-    @property
-    def endpoint(self) -> str:
-        """The URL, without a secret."""
-
-    @property
-    def key(self) -> str:
-        """What its answers are stored for: the URL, and the keys that must have signed them."""
-
-    @property
-    def name(self) -> str:
-        """Its name in messages: `the Hub at https://…`."""
-
-    @property
-    def offline(self) -> bool:
-        """Whether no question may be asked."""
-
-    @property
-    def connects(self) -> bool:
-        """Whether a question is a request over a network: not to a mirror in a folder."""
-
-    def heads(self, repo_id: str, last: Answer | None, patience: Patience) -> Answer:
-        """The branches and tags of a repository.
-
-        Args:
-            repo_id: The repository.
-            last: The last answer, which may still hold.
-            patience: The limits of retries.
-
-        Raises:
-            RepositoryNotFound: There is no such repository.
-        """
-
-    def files(
-        self, repo_id: str, commit: str, last: Answer | None, patience: Patience
-    ) -> tuple[Snapshot, Answer | None]:
-        """The files of a commit, and what the same answer says of the repository.
-
-        Raises:
-            RepositoryNotFound, RevisionNotFound: There is no such repository, or no such commit.
-            InvalidRepository: It has too many files, or files that cannot be written safely.
-        """
-
-    def known(self, repo_id: str, commit: str) -> Snapshot | None:
-        """The files of a commit, if another answer of this process had them."""
-
-    def revision(self, repo_id: str, revision: str, patience: Patience) -> CommitInfo | None:
-        """The commit of a branch, tag, commit, part of a commit, or pull request; None if there is none."""
-
-    def repositories(self, publisher: str | None) -> Iterable[str]:
-        """The repositories of a publisher, or all."""
-
-    def content(self, snapshot: Snapshot, file: RepoFile) -> bytes | None:
-        """The content of a small file, checked against its listing; None if it comes only with its whole build."""
-
-    def download(
-        self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile], gate: Gate | None = None
-    ) -> None:
-        """Put files of a build into the cache, each checked against its listing.
-
-        Args:
-            store: The repository in the cache.
-            snapshot: The snapshot.
-            variant: The build.
-            files: Its files.
-            gate: Waited for before anything is written.
-
-        Raises:
-            StoreError: The cache cannot be written.
-        """
 
 
 _Question = Callable[[Api, Patience], _T]

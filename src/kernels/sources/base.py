@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernels.models.requirement import Requirement
     from kernels.models.snapshot import RepoFile, Snapshot
     from kernels.settings import Verify
-    from kernels.sources.download import Ahead
+    from kernels.sources.ahead import Ahead
     from kernels.trust.content import BuildContent
     from kernels.trust.publishers import Publishers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,16 @@ from kernels.cache.store import CLEARING
 from kernels.errors import DigestMismatch, InvalidRepository, StoreError
 from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
 from kernels.settings import Verify
-from kernels.sources.asked import Api, AskedSource, not_in_cache
+from kernels.sources.api import Api
+from kernels.sources.asked import AskedSource, not_in_cache
 from kernels.sources.publishers import AskedPublishers
 from kernels.support.formatting import format_names
 from kernels.support.lock import exclusively
 from kernels.support.logs import logger
 
 if TYPE_CHECKING:
-    from kernels.sources.download import Ahead, Gate
+    from kernels.sources.ahead import Ahead
+    from kernels.sources.download import Gate
     from kernels.trust.content import BuildContent
 
 __all__ = ["CachedSource"]
@@ -182,17 +184,19 @@ class CachedSource(AskedSource):
         lock = store.lock(f"{commit}-{variant}")
         if not lock.try_acquire():
             return None  # another process does it
-        from kernels.sources.download import Ahead, worth_requesting
+        from kernels.sources.ahead import Ahead, worth_requesting
 
-        others = [file for file in snapshot.builds[variant] if file.path not in read]
-        files = worth_requesting(
-            [file for file in store.missing(commit, others) if not store.has_content(file) and not store.begun(file)]
-        )
-        if not files:
-            lock.release()
-            return None
-        ahead = Ahead(repo_id, files, lock, lambda gate: self._download(snapshot, variant, files, gate))
-        self._ahead[repo_id, commit, variant] = ahead
+        with ExitStack() as held:
+            held.callback(lock.release)
+            others = store.missing(commit, [file for file in snapshot.builds[variant] if file.path not in read])
+            files = worth_requesting(
+                [file for file in others if not store.has_content(file) and store.begun(file) is None]
+            )
+            if not files:
+                return None
+            ahead = Ahead(repo_id, files, lock, lambda gate: self._download(snapshot, variant, files, gate))
+            self._ahead[repo_id, commit, variant] = ahead
+            held.pop_all()
         return ahead
 
     def repair(self, snapshot: Snapshot, variant: str, content: BuildContent) -> None:

@@ -1,17 +1,12 @@
-"""Download the files of a snapshot into the cache, in parallel; perhaps before it is certain that they are used.
+"""Download the files of a snapshot into the cache, in parallel.
 
 Every file is requested directly: the listing has its size and hash, so no request for headers comes first, and no
 answer decides where a file is written. Small files are checked in memory. Large ones are written under the listed hash
 while they arrive, from Xet where they are stored there, and an interrupted download is continued.
-
-A build that will probably be chosen is downloaded while that is decided: up to a gate. There the small files wait in
-memory, and of the large ones no more is read than the headers of the answer. The build's lock is held: other processes
-wait for the files instead of requesting them too. Of a build that is not fetched nothing stays.
 """
 
 from __future__ import annotations
 
-import contextvars
 import threading
 import time
 from contextlib import closing, contextmanager
@@ -21,25 +16,24 @@ from urllib.parse import quote, urlsplit
 from kernels.errors import HubUnavailable, KernelsError, StoreError
 from kernels.sources.http import SLOWEST, Http, Patience, download_timeout, unpacked
 from kernels.sources.hub_errors import HubRefused, Moved, of_hub
-from kernels.sources.progress import downloading, report, watched
+from kernels.sources.progress import downloading, report
 from kernels.sources.response import WrongAnswer, begins_at, chunks
 from kernels.sources.wire import connection_errors
 from kernels.sources.xet import XetGrant, in_xet, xet_grant, xet_stream
 from kernels.support.forks import after_fork
 from kernels.support.formatting import format_value
 from kernels.support.logs import logger
-from kernels.support.tasks import Cancelled, Task, check_cancelled, pause, side_by_side
+from kernels.support.tasks import Cancelled, check_cancelled, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from kernels.cache.store import RepoStore
     from kernels.cache.writing import Part, SnapshotWriter
     from kernels.models.snapshot import RepoFile, Snapshot
-    from kernels.support.lock import WorkLock
 
-__all__ = ["MAX_FILES", "MAX_LARGE", "Ahead", "Gate", "download", "resolve_path", "worth_requesting"]
+__all__ = ["IN_MEMORY", "Gate", "download", "resolve_path"]
 
 #: Up to this size a file is checked in memory: 32 at once, each with its parts and as a whole, take 32 MiB.
 IN_MEMORY = 512 * 1024
@@ -61,27 +55,8 @@ LARGE_TRIES = 4
 #: A try that downloaded this much of a large file does not count.
 _ADVANCE = 1024 * 1024
 
-#: The most files that are requested of a build before it is chosen. Published builds have up to some 60 besides large
-#: ones; a Hub allows 3,000 requests in five minutes without a token (https://huggingface.co/docs/hub/rate-limits).
-MAX_FILES = 64
-
-#: The most bytes of them: a third of a second at 100 Mbit/s, where the build is not used after all. Eight kernels at a
-#: time have 32 MiB in memory.
-MAX_BYTES = 4 * 2**20
-
-#: The most large files that are requested of a build before it is chosen: published ones have one, few have two or
-#: three. The server sends what the sockets' buffers hold of each: some 200 KiB on Linux, whose buffers grow only while
-#: they are read.
-MAX_LARGE = 4
-
 #: The most seconds that files wait at the gate, and other processes for them, while dependencies are planned.
 WAIT_SECONDS = 30.0
-
-#: Seconds that the files of a build which is not chosen yet leave to the request for its metadata, which decides.
-_HEAD_START = 0.003
-
-#: Seconds for which a download that was cancelled is waited for: `side_by_side` waits half a second for its threads.
-_GRACE_SECONDS = 0.8
 
 #: Seconds between looks at whether the work was cancelled.
 _POLL_SECONDS = 0.2
@@ -140,94 +115,6 @@ class Gate:
                 self.close()
         if not self._is_open:
             raise Cancelled
-
-
-class Ahead:
-    """Files of a build that are downloaded before it is chosen, up to a gate.
-
-    Args:
-        name: The repository, for the progress bar.
-        files: The files.
-        lock: The lock of the build, which is held; it is released when they are dropped, or at the `end`.
-        download: Downloads them, and waits at the gate.
-    """
-
-    def __init__(self, name: str, files: Sequence[RepoFile], lock: WorkLock, download: Callable[[Gate], None]) -> None:
-        self._name = name
-        self._files = files
-        self._lock = lock
-        self._guard = threading.Lock()
-        self._arrived = (0, 0)
-        self._caller: contextvars.Context | None = None
-        self._gate = Gate(self._give_up)
-
-        def work() -> None:
-            pause(_HEAD_START)
-            with watched(self._note):
-                download(self._gate)
-
-        self._task = Task(work, name="ahead")
-
-    def drop(self) -> None:
-        """End the download and release the lock, unless it was taken."""
-        self._gate.close()
-
-    def take(self) -> bool:
-        """Take over the download and the lock; False if it was dropped. If not, `end` must follow."""
-        return self._gate.claim()
-
-    def finish(self) -> None:
-        """Let the download write, which was taken, and wait for it.
-
-        Raises:
-            HubUnavailable: A file is not available, or was wrong at each try.
-            StoreError: The cache cannot be written.
-        """
-        with downloading(self._name, sum(file.size for file in self._files), len(self._files)):
-            with self._guard:
-                self._caller = contextvars.copy_context()
-                self._caller.run(report, *self._arrived)
-            self._gate.open()
-            self._task.result()
-
-    def end(self) -> None:
-        """End what is left of a download that was taken, and release the lock."""
-        self._task.cancel()
-        self._task.thread.join(_GRACE_SECONDS)  # it leaves partial files for the next call
-        self._lock.release()
-
-    def _give_up(self) -> None:
-        self._lock.release()
-        self._task.cancel()
-
-    def _note(self, files: int, size: int) -> None:
-        """Count what arrives, for the progress of the call that takes the download."""
-        with self._guard:
-            if self._caller is not None:
-                self._caller.run(report, files, size)
-            else:
-                self._arrived = (self._arrived[0] + files, self._arrived[1] + size)
-
-
-def worth_requesting(files: Sequence[RepoFile]) -> list[RepoFile]:
-    """The files of a build that are requested before it is chosen: the largest and the smallest, up to a limit.
-
-    Example:
-        >>> files = [RepoFile("a.py", 10, "2" * 40), RepoFile("a.so", 2**30, "1" * 40)]
-        >>> [file.path for file in worth_requesting(files)]
-        ['a.so', 'a.py']
-    """
-    contents = {file.blob or file.path: file.size for file in files}
-    by_size = sorted(contents, key=contents.__getitem__)
-    large = [each for each in reversed(by_size) if contents[each] > IN_MEMORY][:MAX_LARGE]
-    small: list[str] = []
-    size = 0
-    for each in by_size[:MAX_FILES]:
-        size += contents[each]
-        if size > MAX_BYTES or contents[each] > IN_MEMORY:
-            break
-        small.append(each)
-    return [file for each in (*large, *small) for file in files if (file.blob or file.path) == each]
 
 
 def download(

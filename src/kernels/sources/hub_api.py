@@ -42,7 +42,7 @@ _MAX_REPOSITORIES = 1_000_000
 
 
 class HubApi:
-    """The questions to one Hub, as `asked.Api` describes them.
+    """The questions to one Hub, as `sources/api.py` describes them.
 
     Args:
         client: Sends the requests.

@@ -39,7 +39,7 @@ _SHORTEST = 4
 
 
 class MirrorApi:
-    """The questions to one mirror, as `asked.Api` describes them.
+    """The questions to one mirror, as `sources/api.py` describes them.
 
     Args:
         store: Gives the mirror's store, which retries so often.

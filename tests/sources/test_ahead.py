@@ -10,7 +10,8 @@ import pytest
 from kernels.errors import StoreError
 from kernels.models.snapshot import RepoFile
 from kernels.sources import download
-from kernels.sources.download import Ahead, Gate, worth_requesting
+from kernels.sources.ahead import Ahead, worth_requesting
+from kernels.sources.download import Gate
 from kernels.support.lock import WorkLock
 from kernels.support.tasks import Cancelled
 
