@@ -185,20 +185,20 @@ def parse_variant(name: str, accelerators: MutableMapping[str, Accelerator | Non
         raise InvalidVariant(f"{format_value(name)} is not a variant's name: at most {_MAX_LENGTH} characters of text.")
     match = re.fullmatch(_NOARCH, name) if name.startswith("torch-") else None
     if match is not None:
-        return Variant("torch-noarch", _noarch_backend(match["backend"]), match["backend"])
+        named = match["backend"]
+        # One that is not known keeps its name, and fits nowhere.
+        return Variant("torch-noarch", named_by_noarch(named) or named, named)
     match = re.fullmatch(_COMPILED, name)
     if match is None:
         raise InvalidVariant(
             f"{format_value(name)} is not a variant's name, such as torch-cuda or torch213-cxx11-cu130-x86_64-linux."
         )
     accelerator = match["accelerator"]
-    if accelerators is None or accelerator not in accelerators:
+    known = {} if accelerators is None else accelerators
+    if accelerator not in known:
         entry = named_by_accelerator(accelerator)
-        found = None if entry is None else (entry[0].name, entry[1])
-        if accelerators is not None:
-            accelerators[accelerator] = found
-    else:
-        found = accelerators[accelerator]
+        known[accelerator] = None if entry is None else (entry[0].name, entry[1])
+    found = known[accelerator]
     if found is None:
         why = backends.unknown_accelerator(accelerator)
         raise InvalidVariant(f"{format_value(name)}: {why}{'' if why.endswith('?') else '.'}")
@@ -214,8 +214,3 @@ def parse_variant(name: str, accelerators: MutableMapping[str, Accelerator | Non
         cpu=match["processor"],
         os=match["os"],
     )
-
-
-def _noarch_backend(name: str) -> str:
-    """The backend that is called so in noarch variants; an unknown one keeps its name and fits nowhere."""
-    return named_by_noarch(name) or name
