@@ -189,8 +189,8 @@ def test_what_is_being_loaded_is_not_cleared_away(hub: TestHub, isolated_env: Pa
         assert there
         assert prune(plan_prune(scan_cache(), everything=True)).removed == ()
         assert install_kernel("acme/relu", version=1) == folder
-    with unused(folder) as free:
-        assert free
+    with unused(folder) as free, in_use(folder) as there:
+        assert (free, there) == (True, False)  # it is being removed
     [removed] = prune(plan_prune(scan_cache(), everything=True)).removed
     assert removed.repo_id == "acme/relu"
     with in_use(folder) as there, unused(folder) as free:
