@@ -8,8 +8,8 @@ from drawing import SMALL, Arrow, Box, Canvas, Gap, Part, Row, Stack, Words
 from picture import Picture, branches, plain
 
 from kernels.loader.load import load_variant
+from kernels.operations.install import fetch_build
 from kernels.operations.install_check import check_build
-from kernels.operations.load import fetch_build
 from kernels.resolver.build_choice import choose_build
 from kernels.resolver.find import find
 

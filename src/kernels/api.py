@@ -350,7 +350,7 @@ def install_kernel(
     )
     with first_requests(*_if_valid(request, target)):
         from kernels.operations.call import context_for, target_of
-        from kernels.operations.load import install
+        from kernels.operations.install import install
 
         # What a kernel needs is looked for where it is loaded, which may be elsewhere.
         context = context_for(request, target=target_of(target), prerequisites=False)

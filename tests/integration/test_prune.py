@@ -22,7 +22,8 @@ from kernels.cache.verify import verify_contents
 from kernels.errors import NotInCache
 from kernels.loader.load import kernel_layers
 from kernels.operations.call import KernelRequest, context_for
-from kernels.operations.load import install, load
+from kernels.operations.install import install
+from kernels.operations.load import load
 from kernels.settings import Verify
 
 FILES = {

@@ -29,7 +29,7 @@ from kernels.operations.download_plan import (
     is_dependency_only,
     plan_download,
 )
-from kernels.operations.load import AT_ONCE, fetch_build
+from kernels.operations.install import AT_ONCE, fetch_build
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.likely_builds import LikelyBuilds

@@ -26,7 +26,7 @@ from kernels.models.metadata import MAX_METADATA_BYTES
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
 from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, RepoFile, Snapshot
 from kernels.operations.download_plan import WantedBuild
-from kernels.operations.load import fetch_build
+from kernels.operations.install import fetch_build
 from kernels.operations.mirroring.request import MirrorProgress
 from kernels.resolver.content_hash import listed_hash
 from kernels.resolver.plan import Planned

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kernels.models.requirement import Requirement
 from kernels.operations.download_plan import PROBLEMS, DownloadFailure
-from kernels.operations.load import AT_ONCE
+from kernels.operations.install import AT_ONCE
 from kernels.operations.mirroring.outcome import MirrorOutcome
 from kernels.operations.mirroring.request import LeftOut, MirrorRequest
 from kernels.operations.mirroring.wanted import MirrorChoice, expand

@@ -20,7 +20,7 @@ from kernels.mirror.zstd_frame import compressor
 from kernels.models.mirror import MirrorBuild
 from kernels.operations.call import check_user_agent, distinct_targets
 from kernels.operations.download_plan import PROBLEMS, DownloadFailure, KernelPlan, WantedBuild
-from kernels.operations.load import AT_ONCE
+from kernels.operations.install import AT_ONCE
 from kernels.operations.mirroring.builds import BuildTaker
 from kernels.operations.mirroring.choices import RequestedChoices
 from kernels.operations.mirroring.outcome import MirrorOutcome
