@@ -59,9 +59,9 @@ def install(
             tree = plan_tree(context, requirement, source)
             undelivered: list[tuple[Planned, HubUnavailable]] = []
 
-            def fetch(planned: Planned) -> Installed:
+            def fetch(planned: Planned, there: Path | None = None) -> Installed:
                 try:
-                    return fetch_build(planned, held)
+                    return fetch_build(planned, held, there)
                 except HubUnavailable as error:
                     undelivered.append((planned, error))  # noqa: B023
                     raise
@@ -77,30 +77,32 @@ def install(
                 context = elsewhere
 
 
-def _each(fetch: Callable[[Planned], Installed], builds: Sequence[Planned]) -> list[Installed]:
+def _each(fetch: Callable[..., Installed], builds: Sequence[Planned]) -> list[Installed]:
     """Every build on disk, side by side; in this thread alone where nothing is to be downloaded.
 
     A finder on `sys.meta_path` may get a kernel, and while it does, Python lets no other thread import anything.
     """
     alone = len(builds) == 1 or all(each.source.user_owned for each in builds)
-    if alone and all(each.source.on_disk(each.snapshot, each.variant) for each in builds):
-        return [fetch(each) for each in builds]
+    folders = [each.source.on_disk(each.snapshot, each.variant) for each in builds] if alone else [None]
+    if None not in folders:
+        return [fetch(each, folder) for each, folder in zip(builds, folders, strict=True)]
     return side_by_side(fetch, builds, at_once=AT_ONCE, name="fetch")
 
 
-def fetch_build(planned: Planned, held: ExitStack | None = None) -> Installed:
+def fetch_build(planned: Planned, held: ExitStack | None = None, there: Path | None = None) -> Installed:
     """One build of a plan on disk, with the content that its source lists and its metadata's digest names.
 
     Args:
         planned: The build.
         held: Keeps the build from being pruned until it is closed.
+        there: Its folder, if it was found complete just now.
     """
     source, snapshot, variant = planned.source, planned.snapshot, planned.variant
     lock = planned.found.lock or ""
     expected = ExpectedContent(planned.metadata.digest, planned.pinned, lock, signed=planned.signed)
     # Another process may prune the build between the download and the lock: it is downloaded again, once.
     for again in (False, True):
-        path = source.fetch(snapshot, variant)
+        path = source.fetch(snapshot, variant) if there is None or again else there
         with ExitStack() as own:
             stays = own.enter_context(in_use(path))
             try:
