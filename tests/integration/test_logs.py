@@ -71,7 +71,7 @@ def test_what_the_cache_had_and_who_was_asked_is_logged_for_debugging(
     with logged(logging.DEBUG) as records:
         get_kernel("acme/relu", version=1)
     commit = f"commit {hub.commit()[:12]}"
-    texts = said(records, "kernels.sources.cached")
+    texts = [*said(records, "kernels.sources.asked"), *said(records, "kernels.sources.cached")]
     assert f"acme/relu: the files of {commit} are known" in texts
     assert f"acme/relu: build torch-cpu of {commit} is in the cache" in texts
     assert said(records, "kernels.trust.publishers")[0].startswith("acme is a trusted publisher, as the Hub said ")

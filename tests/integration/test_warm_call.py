@@ -44,7 +44,9 @@ def test_a_warm_call_does_once_what_it_must(hub: TestHub) -> None:
         twice = [path for path, count in points.items() if count > 1]
         assert max(points.values(), default=1) <= 2
         assert [path for path in twice if ".backends]" not in Path(path).read_text(encoding="utf-8")] == []
-    # What is in the cache is read once: the lists, the metadata, the record of the checks, the code.
+    # What is in the cache is read once: the lists, the metadata, the record of the checks, the code. Of the last answer
+    # the beginning is read before the first request as well: a mirror's is asked for with a condition.
     read = Counter(path for path in found["opened"] if "--acme--relu" in path and path.endswith(READ))
-    assert {path: count for path, count in read.items() if count > 1} == {}
+    [(answer, looks)] = [(path, count) for path, count in read.items() if count > 1]
+    assert (Path(answer).name[:6], looks) == ("heads-", 2)
     assert len(read) >= 4

@@ -107,7 +107,7 @@ class AskedSource(Source):
         """What answers about a repository: what did so in this process, or before; None where that is not known."""
         if self._make_mirror is None:
             return self._api.kind
-        stored = None if self.memory.kind is not None else self.store(repo_id).answer(self.key)
+        stored = None if self.memory.kind is not None else self._stored_answer(repo_id)
         return self.memory.kind if stored is None else stored.kind
 
     def api_of(self, repo_id: str) -> Api:
@@ -199,7 +199,12 @@ class AskedSource(Source):
 
     def said(self, repo_id: str) -> Answer | None:
         """What was last said of a repository: in this process, or before."""
-        return self.memory.answers.get(repo_id) or self.store(repo_id).answer(self.key)
+        return self.memory.answers.get(repo_id) or self._stored_answer(repo_id)
+
+    def _stored_answer(self, repo_id: str) -> Answer | None:
+        if repo_id not in self.memory.stored:
+            self.memory.stored[repo_id] = self.store(repo_id).answer(self.key)
+        return self.memory.stored[repo_id]
 
     def repositories(self, publisher: str | None = None) -> Iterable[str]:
         """The repositories of a publisher, or all; the cache does not know them."""
@@ -226,7 +231,7 @@ class AskedSource(Source):
 
     def _answer_about(self, repo_id: str) -> Answer:
         store = self.store(repo_id)
-        stored = store.answer(self.key) or _of_another_tool(store)
+        stored = self._stored_answer(repo_id) or _of_another_tool(store)
         if stored is None:
             if self.offline:
                 raise not_in_cache(repo_id, self.cache)
@@ -252,7 +257,7 @@ class AskedSource(Source):
     def _note(self, repo_id: str, said: Answer | None) -> None:
         """Remember what was said of a repository."""
         if said is not None:
-            self.memory.answers[repo_id] = said
+            self.memory.answers[repo_id] = self.memory.stored[repo_id] = said
             self.store(repo_id).keep_answer(self.key, said)
 
     def find_commit(self, repo_id: str, revision: str) -> str | None:
@@ -312,8 +317,11 @@ class AskedSource(Source):
 
     def _stored(self, repo_id: str, commit: str) -> Snapshot | None:
         files = self.store(repo_id).listed(self.key, commit)
-        with suppress(InvalidRepository):  # a damaged listing is not used
-            return None if files is None else Snapshot(repo_id, commit, files)
+        if files is not None:
+            with suppress(InvalidRepository):  # a damaged listing is not used
+                found = Snapshot(repo_id, commit, files)
+                _log.debug("%s: the files of commit %s are known", repo_id, commit[:12])
+                return found
         return None
 
     def _listed(self, repo_id: str, commit: str, asked: str) -> Snapshot:
@@ -340,7 +348,7 @@ class AskedSource(Source):
 
         def question(api: Api, patience: Patience) -> Snapshot:
             try:
-                found, said = api.files(repo_id, commit, store.answer(self.key), patience)
+                found, said = api.files(repo_id, commit, self.said(repo_id), patience)
             except RepositoryNotFound:
                 if self.kind_of(repo_id) is None and self.heads(repo_id) and self.kind_of(repo_id) == "mirror":
                     raise OtherKind(f"{self.endpoint} is a mirror.") from None  # which says what it lacks

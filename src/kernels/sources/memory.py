@@ -26,6 +26,7 @@ class Memory:
     Attributes:
         kind: Whether a Hub or a mirror has answered; None before the first answer.
         answers: What was said of each repository.
+        stored: What the cache had of it when it was first looked at; None for nothing.
         heads: The branches of each repository; without an answer those that the cache has.
         snapshots: The files of each commit, by repository and commit.
         documents: The documents of a mirror that were read, by repository and commit; of a repository's index None.
@@ -38,6 +39,7 @@ class Memory:
     def __init__(self) -> None:
         self.kind: Literal["hub", "mirror"] | None = None
         self.answers: dict[str, Answer] = {}
+        self.stored: dict[str, Answer | None] = {}
         self.heads: dict[str, Heads] = {}
         self.snapshots: dict[tuple[str, str], Snapshot] = {}
         self.documents: dict[tuple[str, str | None], RepositoryIndex] = {}
