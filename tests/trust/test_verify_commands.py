@@ -192,6 +192,13 @@ def test_a_kernel_that_was_signed_before_it_was_published_is_verified_from_the_h
         assert verdicts("acme/relu", "--version", 1, *allowed) == {CPU: "ok missing ok"}
 
 
+def test_an_answer_that_breaks_off_says_nothing_about_a_builds_content(relu: Path, hub: TestHub, allowed: Any) -> None:
+    hub.truncate("acme/relu/resolve/.*layers")
+    result = kernels("verify", "acme/relu", "--version", 1, *allowed)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: ")
+
+
 # Offline
 
 

@@ -67,6 +67,12 @@ class Pin(msgspec.Struct, frozen=True):
     requirement: Requirement
     commit: str
 
+    @property
+    def asked(self) -> Requirement:
+        """The requirement that leads to the commit: in the older format, which has no versions, the commit itself."""
+        own = self.requirement
+        return own if own.branch else Requirement(own.repo_id, revision=self.commit)
+
 
 class Lock(msgspec.Struct, frozen=True):
     """The content of a lockfile.

@@ -259,10 +259,7 @@ def _requirements(
         raise RequestError("Nothing to download: name kernels, or a lockfile.")
     if version is not None or revision is not None:
         raise RequestError("`version` and `revision` need kernels: a lockfile has its own versions.")
-    return [
-        pin.requirement if pin.requirement.branch else Requirement(pin.requirement.repo_id, revision=pin.commit)
-        for pin in lock.pins
-    ]
+    return [pin.asked for pin in lock.pins]
 
 
 # From builds to disk

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from kernels.errors import HubUnavailable, KernelsError, NoSuitableBuild, NotInCache
+from kernels.errors import HubUnavailable, NoSuitableBuild, NotInCache
 from kernels.models.lockfile import ContentHash, Pin, unpinned_build
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
@@ -25,7 +24,8 @@ from kernels.resolver.locks import ActiveLock, active_lock
 from kernels.resolver.target import Target
 from kernels.resolver.usable_build import choose_from_sources
 from kernels.sources.base import Source
-from kernels.sources.folder import FolderSource, PathSource
+from kernels.sources.cached import CachedSource
+from kernels.sources.folder import PathSource
 from kernels.support.checks import CheckResult
 from kernels.support.tasks import side_by_side
 from kernels.trust.policy import Policy, Rule, policy_to_verify
@@ -88,8 +88,7 @@ def verify_lock(
     pins = () if lock.lock is None else lock.lock.pins
 
     def verify(pin: Pin) -> list[BuildReport]:
-        asked = Requirement(pin.requirement.repo_id, revision=pin.commit)
-        return _verify(asked, lock, signers, all_variants, offline, version=pin.requirement.named_version)
+        return _verify(pin.asked, lock, signers, all_variants, offline)
 
     each_once = {(pin.requirement.repo_id, pin.commit): pin for pin in pins}
     reports = side_by_side(verify, each_once.values(), at_once=_AT_ONCE, name="verify")
@@ -110,26 +109,13 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
         RepositoryNotFound: The path has no kernel (a `FileNotFoundError`).
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
     """
-    rules = policy_to_verify(policy).all_rules()
-    _check_roots(rules)
     source = PathSource(Path(os.path.abspath(path.expanduser())))
     snapshot = source.snapshot(source.requirement, "")
-    return side_by_side(
-        lambda name: _verify_build(source, snapshot, name, rules, offline=offline),
-        snapshot.builds,
-        at_once=_AT_ONCE,
-        name="verify",
-    )
+    return _reports(source, snapshot, snapshot.builds, policy_to_verify(policy).all_rules(), offline=offline)
 
 
 def _verify(
-    requirement: Requirement,
-    lock: ActiveLock,
-    policy: Policy,
-    all_variants: bool,
-    offline: bool,
-    *,
-    version: int | None = None,
+    requirement: Requirement, lock: ActiveLock, policy: Policy, all_variants: bool, offline: bool
 ) -> list[BuildReport]:
     """The reports on the builds of a repository, at the commit that a lock pins, if it does."""
     context = ResolveContext(
@@ -142,34 +128,20 @@ def _verify(
     choice = None if all_variants else choose_from_sources(context, requirement)
     found = find(context, requirement, lambda found: found, admit=False) if choice is None else choice.found
     source, snapshot = found.source, found.snapshot
-    names = list(snapshot.builds)
-    if not names:
+    if not snapshot.builds:
         raise NoSuitableBuild(f"{snapshot.repo_id} has no builds at {snapshot.commit}.")
-    if choice is not None:
-        if choice.best is None:
-            error = no_suitable_build(str(requirement), choice.resolution)
-            raise error.reworded(f"{error}\nAll builds are verified with --all-variants.")
-        names = [choice.best]
-    rules = [policy.rule(snapshot.repo_id)]
-    _check_roots(rules)
-    pinned = lock.lock.hashes.get((found.listed_as, snapshot.commit)) if found.lock and lock.lock is not None else None
-    verify = partial(
-        _verify_build,
+    if choice is not None and choice.best is None:
+        error = no_suitable_build(str(requirement), choice.resolution)
+        raise error.reworded(f"{error}\nAll builds are verified with --all-variants.")
+    return _reports(
         source,
         snapshot,
-        rules=rules,
-        pinned=pinned,
+        snapshot.builds if choice is None or choice.best is None else [choice.best],
+        [policy.rule(snapshot.repo_id)],
         offline=offline or not source.connects,
-        version=found.version if version is None else version,
+        pinned=None if found.lock is None else lock.hashes(found.listed_as, snapshot.commit),
+        version=found.version,
     )
-    return side_by_side(verify, names, at_once=_AT_ONCE, name="verify")
-
-
-def _check_roots(rules: Iterable[Rule]) -> None:
-    """Raise for a trusted root that cannot be read, also if no build is signed."""
-    for rule in rules:
-        if rule.trusted_root is not None:
-            rule.root_content()
 
 
 def _some_read(reports: list[BuildReport]) -> list[BuildReport]:
@@ -178,58 +150,62 @@ def _some_read(reports: list[BuildReport]) -> list[BuildReport]:
     return reports
 
 
-def _verify_build(
+def _reports(
     source: Source,
     snapshot: Snapshot,
-    name: str,
+    names: Iterable[str],
     rules: Sequence[Rule],
     *,
-    pinned: Mapping[str, ContentHash] | None = None,
     offline: bool,
+    pinned: Mapping[str, ContentHash] | None = None,
     version: int | None = None,
-) -> BuildReport:
-    """The report on one build, downloaded where it is missing and that is allowed."""
-    try:
-        folder = source.fetch(snapshot, name)
-    except NotInCache:
-        reason = f"not in {source.name}, and nothing may be downloaded"
-        report = _unread(name, CheckResult("digest", "skipped", reason), reason)
-    except HubUnavailable:  # this says nothing about its content
-        raise
-    except (KernelsError, OSError) as error:
-        if not isinstance(error, ValueError):
+) -> list[BuildReport]:
+    """The reports on builds, each downloaded where it is missing and that is allowed."""
+    for rule in rules:
+        if rule.trusted_root is not None:
+            rule.root_content()  # one that cannot be read is an error, also if no build is signed
+
+    def report(name: str) -> BuildReport:
+        try:
+            folder = source.fetch(snapshot, name)
+        except NotInCache:
+            reason = f"not in {source.name}, and nothing may be downloaded"
+            found = _unread(name, CheckResult("digest", "skipped", reason), reason)
+        except HubUnavailable:  # this says nothing about its content
             raise
-        report = _unread(name, CheckResult("digest", "failed", str(error)), "its files are not what was listed")
-    else:
-        report = report_on_folder(
-            folder,
-            rules,
-            pinned=(pinned or {}).get(name),
-            listed=snapshot.builds[name] if snapshot.listed else (),
-            offline=offline,
-            version=version,
-            remedy=_remedy(source, snapshot.repo_id),
-        )
-    if pinned is not None and name not in pinned:
-        report = replace(report, pinned=CheckResult("pinned", "failed", unpinned_build(name)))
-    if source.user_owned:
-        return report
-    untrusted = is_refused(snapshot, source.publishers)
-    return replace(report, repo_id=snapshot.repo_id, commit=snapshot.commit, untrusted=untrusted)
+        except ValueError as error:
+            found = _unread(name, CheckResult("digest", "failed", str(error)), "its files are not what was listed")
+        else:
+            found = report_on_folder(
+                folder,
+                rules,
+                pinned=None if pinned is None else pinned.get(name),
+                listed=snapshot.builds[name] if snapshot.listed else (),
+                offline=offline,
+                version=version,
+                remedy=_remedy(source, snapshot.repo_id),
+            )
+        if pinned is not None and name not in pinned:
+            found = replace(found, pinned=CheckResult("pinned", "failed", unpinned_build(name)))
+        if source.user_owned:
+            return found
+        untrusted = is_refused(snapshot, source.publishers)
+        return replace(found, repo_id=snapshot.repo_id, commit=snapshot.commit, untrusted=untrusted)
+
+    return side_by_side(report, names, at_once=_AT_ONCE, name="verify")
 
 
 def _unread(variant: str, digest: CheckResult, reason: str) -> BuildReport:
     """The report on a build whose files were not read."""
-    pinned, signature = (CheckResult(step, "skipped", reason) for step in ("pinned", "signature"))
-    return BuildReport(None, None, variant, digest, pinned, signature)
+    return BuildReport(
+        variant, digest, CheckResult("pinned", "skipped", reason), CheckResult("signature", "skipped", reason)
+    )
 
 
 def _remedy(source: Source, repo_id: str) -> str:
     """What to do with a build whose files are not those in its digest."""
-    if source.user_owned:
-        return "Build or download it again."
-    if isinstance(source, FolderSource):
-        return "Ask the publisher for a new build."
+    if not isinstance(source, CachedSource):
+        return "Build or download it again, or ask the publisher for a new build."
     return (
         f"Files that were changed here: `kernels cache verify --repo {repo_id} --repair` downloads them again. If none "
         "were, ask the publisher for a new build."

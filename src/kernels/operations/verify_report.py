@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -26,24 +25,24 @@ class BuildReport(msgspec.Struct, frozen=True):
     """The results of the checks of one build on disk.
 
     Attributes:
-        repo_id: Its repository; None for a folder.
-        commit: The commit; None for a folder.
         variant: Its name.
         digest: Whether its files are those in the digest of its metadata.
         pinned: Whether its content is what a lock pins.
         signature: Whether its metadata is signed by an identity that the policy allows.
         signer: Who signed, where the signature is accepted.
+        repo_id: Its repository; None for a folder.
+        commit: The commit; None for a folder.
         untrusted: Whether the Hub says that the publisher is not trusted, or that no branch or tag leads to the commit:
             `get_kernel` refuses the build unless the caller allows it.
     """
 
-    repo_id: str | None
-    commit: str | None
     variant: str
     digest: CheckResult
     pinned: CheckResult
     signature: CheckResult
     signer: Identity | None = None
+    repo_id: str | None = None
+    commit: str | None = None
     untrusted: bool = False
 
     @property
@@ -101,51 +100,57 @@ def report_on_folder(
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
         RequestError, HubUnavailable: The keys to verify with are not available.
     """
-    metadata, signer = None, None
-    try:
-        metadata, bundle = read_signed(folder)
-        signature, signer = _check_signature(metadata, bundle, rules, offline)
-        if signer is not None and metadata is not None:
-            with suppress(InvalidMetadata):  # reported by the digest, which is in it
-                check_signed_version(version, Metadata.from_bytes(metadata))
-    except (UntrustedSignature, InvalidMetadata, StoreError) as error:
-        signature, signer = CheckResult("signature", "failed", str(error)), None
     content = BuildContent(folder)
-    if signature.verdict == "failed":
-        # Metadata that is not what was signed is not parsed.
+    pin = _check_pin(content, pinned, listed)
+    try:
+        written, bundle = read_signed(folder)
+        signer = _signer(written, bundle, rules, offline)
+        metadata = _parsed(written)
+        if signer is not None and isinstance(metadata, Metadata):
+            check_signed_version(version, metadata)
+    except (UntrustedSignature, InvalidMetadata, StoreError) as error:
         digest = CheckResult("digest", "skipped", "the metadata is not what was signed")
-    else:
-        digest = _check_digest(content, metadata, remedy)
-        if signer is not None and digest.verdict == "missing" and any(rule.required for rule in rules):
-            digest = CheckResult("digest", "failed", f"{digest.what}: the signature does not cover the files")
-    return BuildReport(None, None, folder.name, digest, _check_pin(content, pinned, listed), signature, signer)
+        return BuildReport(folder.name, digest, pin, CheckResult("signature", "failed", str(error)))
+    digest = _check_digest(content, metadata, remedy)
+    if signer is None:
+        unsigned = CheckResult("signature", "missing", f"unsigned: it has no {BUNDLE_FILE}")
+        return BuildReport(folder.name, digest, pin, unsigned)
+    if digest.verdict == "missing" and any(rule.required for rule in rules):
+        digest = CheckResult("digest", "failed", f"{digest.what}: the signature does not cover the files")
+    return BuildReport(folder.name, digest, pin, CheckResult("signature", "ok", f"signed by {signer}"), signer)
 
 
-def _check_signature(
-    metadata: bytes | None, bundle: bytes | None, rules: Sequence[Rule], offline: bool
-) -> tuple[CheckResult, Identity | None]:
+def _signer(metadata: bytes | None, bundle: bytes | None, rules: Sequence[Rule], offline: bool) -> Identity | None:
+    """Who signed the metadata, which is not parsed; None if nobody did and nobody has to."""
     if bundle is None:
         required = next((rule for rule in rules if rule.required), None)
         if required is not None:
-            return CheckResult("signature", "failed", f"unsigned, and {required.where} requires a signature"), None
-        return CheckResult("signature", "missing", f"unsigned: it has no {BUNDLE_FILE}"), None
+            raise UntrustedSignature(f"unsigned, and {required.where} requires a signature")
+        return None
     if metadata is None:
-        return CheckResult("signature", "failed", f"it has a {BUNDLE_FILE} and no {METADATA_FILE}"), None
-    signer = verify_bundle(metadata, bundle, rules, offline=offline)
-    return CheckResult("signature", "ok", f"signed by {signer}"), signer
+        raise UntrustedSignature(f"it has a {BUNDLE_FILE} and no {METADATA_FILE}")
+    return verify_bundle(metadata, bundle, rules, offline=offline)
 
 
-def _check_digest(content: BuildContent, metadata: bytes | None, remedy: str) -> CheckResult:
+def _parsed(metadata: bytes | None) -> Metadata | InvalidMetadata | None:
+    try:
+        return None if metadata is None else Metadata.from_bytes(metadata)
+    except InvalidMetadata as error:
+        return error
+
+
+def _check_digest(content: BuildContent, metadata: Metadata | InvalidMetadata | None, remedy: str) -> CheckResult:
     if metadata is None:
         return CheckResult("digest", "missing", f"it has no {METADATA_FILE}")
     try:
-        digest = Metadata.from_bytes(metadata).digest
-        if digest is None:
+        if isinstance(metadata, InvalidMetadata):
+            raise metadata
+        if metadata.digest is None:
             return CheckResult("digest", "missing", f"its {METADATA_FILE} has no digest")
-        content.check_digest(digest, remedy)
+        content.check_digest(metadata.digest, remedy)
     except (KernelsError, OSError) as error:
         return CheckResult("digest", "failed", str(error))
-    return CheckResult("digest", "ok", f"{digest.algorithm} of {plural(len(digest.files), 'file')}")
+    return CheckResult("digest", "ok", f"{metadata.digest.algorithm} of {plural(len(metadata.digest.files), 'file')}")
 
 
 def _check_pin(content: BuildContent, pinned: ContentHash | None, listed: Collection[RepoFile]) -> CheckResult:

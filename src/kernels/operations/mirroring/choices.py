@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from kernels.models.requirement import Requirement
 from kernels.operations.download_plan import PROBLEMS, DownloadFailure
 from kernels.operations.install import AT_ONCE
 from kernels.operations.mirroring.outcome import MirrorOutcome
@@ -79,12 +78,7 @@ class RequestedChoices:
             assert locked.lock is not None
             context = replace(self._context, lock=locked)
             for pin in locked.lock.pins:
-                named = (
-                    pin.requirement
-                    if pin.requirement.branch
-                    else Requirement(pin.requirement.repo_id, revision=pin.commit)
-                )
-                yield MirrorChoice(named, context, True)
+                yield MirrorChoice(pin.asked, context, True)
 
     def _versions(self, repositories: list[tuple[str, bool]]) -> Iterator[MirrorChoice]:
         def versions(item: tuple[str, bool]) -> tuple[list[MirrorChoice], list[LeftOut]] | DownloadFailure:
