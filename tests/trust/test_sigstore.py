@@ -159,18 +159,17 @@ def test_without_sigstore_the_error_names_the_extra(rule: Rule, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"not JSON"], ids=["empty", "object", "text"])
-def test_a_file_that_is_no_trusted_root_is_named(content: bytes, rule: Rule) -> None:
+def test_a_file_that_is_no_trusted_root_is_named(content: bytes, root: SigstoreRoot, rule: Rule) -> None:
     assert rule.trusted_root is not None
     rule.trusted_root.write_bytes(content)
     with pytest.raises(RequestError, match=r"trusted_root\.json is not a Sigstore trusted root"):
-        verify_bundle(METADATA, b"{}", [rule], offline=True)
+        verify_bundle(METADATA, root.sign(METADATA), [rule], offline=True)
 
 
-def test_a_trusted_root_that_is_not_there_is_named(rule: Rule, tmp_path: Path) -> None:
+def test_a_trusted_root_that_is_not_there_is_named(root: SigstoreRoot, rule: Rule, tmp_path: Path) -> None:
+    gone = msgspec.structs.replace(rule, trusted_root=tmp_path / "gone.json")
     with pytest.raises(RequestError, match=r"gone\.json cannot be read: No such file"):
-        verify_bundle(
-            METADATA, b"{}", [msgspec.structs.replace(rule, trusted_root=tmp_path / "gone.json")], offline=True
-        )
+        verify_bundle(METADATA, root.sign(METADATA), [gone], offline=True)
 
 
 def test_offline_the_public_sigstore_is_verified_with_the_keys_that_are_here(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -13,7 +12,7 @@ import msgspec
 from kernels.errors import InvalidRepository
 from kernels.models.requested_names import branch_version
 from kernels.support.formatting import format_value
-from kernels.support.hashing import git_blob_hasher
+from kernels.support.hashing import hasher_of
 from kernels.support.text import is_safe
 
 if TYPE_CHECKING:
@@ -78,11 +77,14 @@ class RepoFile(msgspec.Struct, frozen=True, gc=False):
         """The name of its content in the cache: huggingface_hub's ETag, and the result of `hasher`."""
         return self.sha256 or self.oid
 
+    @property
+    def algorithm(self) -> str:
+        """The algorithm of `blob`."""
+        return "sha256" if self.sha256 else "git-sha256" if len(self.oid) == 64 else "git-sha1"
+
     def hasher(self) -> _Hash:
         """A hash whose result for the content is `blob`."""
-        if self.sha256:
-            return hashlib.sha256()
-        return git_blob_hasher(self.size, "sha256" if len(self.oid) == 64 else "sha1")
+        return hasher_of(self.algorithm, self.size)
 
     def describes(self, content: bytes) -> bool:
         """Whether `content` has the listed size, and the listed hash if there is one."""

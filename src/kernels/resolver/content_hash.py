@@ -11,14 +11,13 @@ import binascii
 import hashlib
 from collections.abc import MutableMapping
 
-from kernels.errors import InvalidMetadata, RequestError
+from kernels.errors import InvalidMetadata
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, UNCOVERED_FILES, RepoFile, Snapshot
 from kernels.sources.base import Source
 from kernels.support.tasks import side_by_side
-from kernels.trust.content import hash_of_files
-from kernels.trust.file_hashes import sha256_file
+from kernels.trust.content import BuildContent, hash_of_files
 
 __all__ = ["listed_hash"]
 
@@ -51,14 +50,13 @@ def listed_hash(
 
     Raises:
         InvalidRepository: A file is not what was listed, or too large to be read.
-        RequestError: The source lists no git blob ids, which `git_lfs_concat` needs.
+        RequestError: `git_lfs_concat` of a folder, which lists no hashes.
     """
     prefix = f"{BUILD_FOLDER}/{variant}/"
     files = {file.path.removeprefix(prefix): file for file in snapshot.builds[variant]}
+    if not all(file.blob for file in files.values()):  # a folder: its files are on disk
+        return BuildContent(source.fetch(snapshot, variant)).pinned_hash(kind)
     if kind == GIT_LFS_CONCAT:
-        unnamed = [path for path, file in files.items() if not file.blob]
-        if unnamed:
-            raise RequestError(f"{source.name} lists no git blob id for {unnamed[0]!r}, which {kind} needs.")
         return hash_of_files(kind, {path: file.blob for path, file in files.items()})
     digests = _digests(source, snapshot, files.get(METADATA_FILE))
     known = {} if known is None else known
@@ -73,8 +71,6 @@ def listed_hash(
             return file.sha256
         if path in digests:
             return digests[path]
-        if not file.oid:  # a folder: its files are on disk
-            return sha256_file(source.fetch(snapshot, variant) / path)
         if file.oid not in known:
             known[file.oid] = hashlib.sha256(source.read(snapshot, firsts[file.oid], _MAX_SMALL_BYTES)).hexdigest()
         return known[file.oid]

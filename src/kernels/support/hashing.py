@@ -16,7 +16,7 @@ from kernels.support.tasks import check_cancelled, side_by_side
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-__all__ = ["feed_file", "git_blob_hasher", "lfs_pointer", "on_every_core"]
+__all__ = ["feed_file", "git_blob_hasher", "hasher_of", "lfs_pointer", "on_every_core"]
 
 # Reading costs a tenth of the time (docs/benchmarks.md, the note on row 11). Smaller blocks are as fast. A memory map
 # would gain a part of it, and end the process when the file is truncated meanwhile. A second thread that reads ahead
@@ -82,6 +82,13 @@ def git_blob_hasher(size: int, algorithm: str = "sha1") -> _Hash:
         'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
     """
     return hashlib.new(algorithm, b"blob %d\0" % size, usedforsecurity=algorithm != "sha1")
+
+
+def hasher_of(algorithm: str, size: int) -> _Hash:
+    """A hash for a content of `size` bytes: `sha256` and others of hashlib, or git's ids (`git-sha1`, `git-sha256`)."""
+    if algorithm.startswith("git-"):
+        return git_blob_hasher(size, algorithm.removeprefix("git-"))
+    return hashlib.new(algorithm)
 
 
 def lfs_pointer(sha256: str, size: int) -> bytes:

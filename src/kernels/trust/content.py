@@ -23,7 +23,7 @@ from kernels.models.snapshot import BUILD_FOLDER, UNCOVERED_FILES, is_bytecode
 from kernels.support.files import real_path
 from kernels.support.formatting import format_names
 from kernels.support.hashing import on_every_core
-from kernels.trust.file_hashes import algorithm_of, hash_file
+from kernels.trust.file_hashes import hash_file
 
 if TYPE_CHECKING:
     from kernels.models.lockfile import ContentHash
@@ -130,7 +130,7 @@ class BuildContent:
             if found is None or found.odd or found.identity[0] != file.size:
                 return False
             try:
-                return not file.blob or self._hash(name, algorithm_of(file)) == file.blob
+                return not file.blob or self._hash(name, file.algorithm) == file.blob
             except StoreError:
                 return False
 
@@ -226,7 +226,7 @@ class BuildContent:
         wanted = dict.fromkeys(names, "sha256")
         if kind == GIT_LFS_CONCAT:
             prefix = f"{BUILD_FOLDER}/{self.folder.name}/"
-            kinds = {file.path.removeprefix(prefix): algorithm_of(file) for file in listed if file.blob}
+            kinds = {file.path.removeprefix(prefix): file.algorithm for file in listed if file.blob}
             wanted = {
                 name: kinds.get(name, "git-sha1") if kinds else _linked_algorithm(self.folder / name) for name in names
             }

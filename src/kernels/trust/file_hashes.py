@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterable
@@ -10,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernels.errors import StoreError
-from kernels.support.hashing import feed_file, git_blob_hasher, on_every_core
+from kernels.support.hashing import feed_file, git_blob_hasher, hasher_of, on_every_core
 
 if TYPE_CHECKING:
-    from hashlib import _Hash
-
     from kernels.models.snapshot import RepoFile
 
-__all__ = ["algorithm_of", "changed_files", "git_blob_id", "hash_file", "is_as_listed", "sha256_file"]
+__all__ = ["changed_files", "git_blob_id", "hash_file", "is_as_listed", "sha256_file"]
 
 
 def hash_file(path: os.PathLike[str] | str, algorithms: Iterable[str]) -> dict[str, str]:
@@ -91,8 +88,7 @@ def is_as_listed(path: Path, file: RepoFile) -> bool:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode) or facts.st_size != file.size:
             return False
-        algorithm = algorithm_of(file)
-        return not file.blob or hash_file(path, [algorithm])[algorithm] == file.blob
+        return not file.blob or hash_file(path, [file.algorithm])[file.algorithm] == file.blob
     except (OSError, StoreError):
         return False
 
@@ -104,16 +100,11 @@ def changed_files(root: Path, files: Iterable[RepoFile]) -> list[RepoFile]:
     return [file for file, as_listed in zip(listed, same, strict=True) if not as_listed]
 
 
-def algorithm_of(file: RepoFile) -> str:
-    """The algorithm of a listed file's `blob`."""
-    return "sha256" if file.sha256 else "git-sha256" if len(file.oid) == 64 else "git-sha1"
-
-
 class _Hashers:
     """Several hashes of one content."""
 
     def __init__(self, size: int, algorithms: Iterable[str]) -> None:
-        self._hashers = {each: _hasher(each, size) for each in algorithms}
+        self._hashers = {each: hasher_of(each, size) for each in algorithms}
 
     def update(self, block: memoryview) -> None:
         for hasher in self._hashers.values():
@@ -121,7 +112,3 @@ class _Hashers:
 
     def found(self) -> dict[str, str]:
         return {algorithm: hasher.hexdigest() for algorithm, hasher in self._hashers.items()}
-
-
-def _hasher(algorithm: str, size: int) -> _Hash:
-    return git_blob_hasher(size, algorithm[4:]) if algorithm.startswith("git-") else hashlib.new(algorithm)

@@ -39,7 +39,6 @@ __all__ = [
     "admission",
     "ask_trust",
     "is_refused",
-    "untrusted",
     "unverified",
     "warn_unverified",
 ]
@@ -108,7 +107,8 @@ class TrustPolicy(msgspec.Struct, frozen=True):
     """The repositories that the caller allows, beside those of trusted publishers.
 
     Args:
-        allow: True for any repository, False for none, or the repositories (`org/name`) to allow.
+        everything: Whether any repository is allowed.
+        repositories: Those that are, `org/name`.
 
     Example:
         >>> TrustPolicy.of(["org/relu"]).allows("org/relu")
@@ -184,10 +184,6 @@ class Verdicts:
         _log.debug("%s is %s trusted publisher, as the Hub said %.0f s ago", publisher, said, verdict.age)
         return PublisherTrust.TRUSTED if verdict.trusted else PublisherTrust.UNTRUSTED
 
-    def knows(self, publisher: str) -> bool:
-        """Whether the Hub has ever answered about a publisher."""
-        return self._stored(publisher) is not None
-
     def problem(self, publisher: str) -> str | None:
         """Why nothing is known of a publisher, if the Hub could not be asked."""
         return self._problems.get(publisher)
@@ -257,7 +253,7 @@ def admission(
         return Admission.GRANTED
     named = policy.allows(repo_id)
     if trust is PublisherTrust.UNTRUSTED and not named:
-        raise untrusted(repo_id, publishers.authority)
+        raise _untrusted(repo_id, publishers.authority)
     trusted = named or trust is PublisherTrust.TRUSTED
     if snapshot is None:
         return Admission.GRANTED if trusted else Admission.REFUSED
@@ -329,7 +325,7 @@ def is_refused(snapshot: Snapshot, publishers: Publishers | None) -> bool:
     return False
 
 
-def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
+def _untrusted(repo_id: str, where: str) -> UntrustedPublisher:
     """The error for a repository whose publisher is not trusted."""
     publisher = repo_id.partition("/")[0]
     return UntrustedPublisher(

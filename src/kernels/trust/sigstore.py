@@ -79,14 +79,12 @@ def verify_bundle(metadata: bytes, bundle: bytes, rules: Sequence[Rule], *, offl
         RequestError: The trusted root is not valid.
         HubUnavailable: The keys of the public Sigstore are not available.
     """
-    check_size(len(bundle))
-    _sigstore()
+    parsed = parse_bundle(bundle)
     refused: list[str] = []
     for rule in rules:
-        _verifier(rule, offline)  # a trusted root that is not one is named, whatever the bundle is
         found = _SignerRecorder()
         try:
-            check_signature(metadata, parse_bundle(bundle), found, rule, offline=offline)
+            check_signature(metadata, parsed, found, rule, offline=offline)
             return allowed(found.identity, rule)
         except UntrustedSignature as error:
             refused.append(str(error))
