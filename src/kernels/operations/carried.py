@@ -9,7 +9,8 @@ from pathlib import Path
 from kernels import settings
 from kernels.errors import RequestError, StoreError
 from kernels.models.lockfile import HASHES_FILE, LOCK_FILE, hashes_path
-from kernels.operations.download_plan import DownloadedBuild, DownloadFailure, KernelPlan, Progress, WantedBuild
+from kernels.operations.download_plan import DownloadedBuild, DownloadFailure, KernelPlan, WantedBuild
+from kernels.operations.mirroring.request import MirrorProgress
 from kernels.operations.mirroring.run import PlannedMirroring
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import FolderSource
@@ -32,7 +33,9 @@ class CarriedMirror:
         StoreError: It cannot be written. Nothing was changed.
     """
 
-    def __init__(self, to: Path, sources: Sources, repositories: Sequence[str], progress: Progress | None) -> None:
+    def __init__(
+        self, to: Path, sources: Sources, repositories: Sequence[str], progress: MirrorProgress | None
+    ) -> None:
         self.root = Path(os.path.expanduser(to)).absolute()
         if isinstance(sources.default, FolderSource):
             raise RequestError(
@@ -42,8 +45,7 @@ class CarriedMirror:
         if cache.is_relative_to(os.path.realpath(self.root)):
             raise RequestError(f"{self.root} contains the cache ({cache}). Name another folder.")
         _check_writable(self.root)
-        passed_on = None if progress is None else _WithoutStored(progress)
-        self._mirroring = PlannedMirroring(str(self.root), sources, repositories, passed_on)
+        self._mirroring = PlannedMirroring(str(self.root), sources, repositories, progress)
 
     def put(
         self, plans: Iterable[KernelPlan], wanted: Sequence[WantedBuild]
@@ -59,22 +61,11 @@ class CarriedMirror:
         result = self._mirroring.put(plans)
         there = {(each.repo_id, each.commit, each.variant): each for each in result.builds}
         builds = [
-            each.downloaded(self.root / self._mirroring.archive(found), new=found.new)
+            DownloadedBuild(*each.key, each.size, each.targets, self.root / self._mirroring.archive(found), found.new)
             for each in wanted
             if (found := there.get(each.key)) is not None
         ]
         return builds, list(result.failures)
-
-
-class _WithoutStored:
-    """The progress of a download, for a mirror: it counts what arrives."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.start = progress.start
-        self.arrived = progress.arrived
-
-    def stored(self, size: int) -> None:
-        """Nothing: an archive in a folder is there at once."""
 
 
 def keep_lock(root: Path, path: Path) -> None:

@@ -23,13 +23,13 @@ from kernels.operations.download_plan import (
     DownloadedBuild,
     DownloadFailure,
     KernelPlan,
-    Progress,
     WantedBuild,
     deduplicate_builds,
     is_dependency_only,
     plan_download,
 )
 from kernels.operations.install import AT_ONCE, fetch_build
+from kernels.operations.mirroring.request import MirrorProgress
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.likely_builds import LikelyBuilds
@@ -47,7 +47,6 @@ __all__ = [
     "DownloadRequest",
     "DownloadedBuild",
     "Downloads",
-    "Progress",
     "download_kernels",
     "prefetch",
 ]
@@ -141,7 +140,7 @@ def download_kernels(
     return downloads.builds
 
 
-def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Downloads:
+def prefetch(request: DownloadRequest, progress: MirrorProgress | None = None) -> Downloads:
     """Download kernels as `download_kernels` does, and report every failure and the progress.
 
     Args:
@@ -160,7 +159,7 @@ def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Down
         raise RequestError("`targets` and `all_variants` cannot be used together.")
     locked = active_lock(file=request.lock)
     pins = None if request.lock is None else locked.lock
-    asked = _requirements(request.kernels, request.version, request.revision, pins)
+    asked = _requirements(request, pins)
     machines: list[Target | None] = [None]
     if not request.all_variants:
         machines = [*distinct_targets(request.targets or (None,))]
@@ -203,7 +202,7 @@ def _carry(
 
 
 def _download(
-    context: ResolveContext, plan: Callable[[ResolveContext], _Plans], progress: Progress | None
+    context: ResolveContext, plan: Callable[[ResolveContext], _Plans], progress: MirrorProgress | None
 ) -> Downloads:
     """Put kernels into the cache; what one source lists and cannot give is planned again without it."""
     arrived: set[Path] = set()
@@ -244,16 +243,15 @@ def _without_undelivered(context: ResolveContext, failures: Sequence[DownloadFai
 # The requirements
 
 
-def _requirements(
-    kernels: Sequence[str], version: int | None, revision: str | None, lock: Lock | None
-) -> list[Requirement]:
-    if kernels:
-        named = [Requirement(repo_id, version=version, revision=revision) for repo_id in dict.fromkeys(kernels)]
-        for each in named if lock is not None else ():
-            if lock is not None and lock.find(each) is None:
-                raise LockError(
-                    f"{lock.where} does not pin {each.repo_id}. Lock it first, or download without the lockfile."
-                )
+def _requirements(request: DownloadRequest, lock: Lock | None) -> list[Requirement]:
+    version, revision = request.version, request.revision
+    if request.kernels:
+        named = [Requirement(repo_id, version, revision) for repo_id in dict.fromkeys(request.kernels)]
+        unpinned = [] if lock is None else [each.repo_id for each in named if lock.find(each) is None]
+        if lock is not None and unpinned:
+            raise LockError(
+                f"{lock.where} does not pin {unpinned[0]}. Lock it first, or download without the lockfile."
+            )
         return named
     if lock is None:
         raise RequestError("Nothing to download: name kernels, or a lockfile.")
@@ -265,7 +263,9 @@ def _requirements(
 # From builds to disk
 
 
-def _fetch(wanted: list[WantedBuild], progress: Progress | None) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
+def _fetch(
+    wanted: list[WantedBuild], progress: MirrorProgress | None
+) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
     new = {each.key for each in wanted if not each.planned.source.on_disk(each.planned.snapshot, each.planned.variant)}
     if progress is not None and new:
         missing = [each for each in wanted if each.key in new]
@@ -274,12 +274,12 @@ def _fetch(wanted: list[WantedBuild], progress: Progress | None) -> tuple[list[D
     def bring(each: WantedBuild) -> DownloadedBuild | list[DownloadFailure]:
         is_new = each.key in new
         try:
-            with each.counted(progress if is_new else None):
+            with each.counted(progress.arrived if progress is not None and is_new else None):
                 folder = fetch_build(each.planned).path
         except PROBLEMS as error:
             kernel = f"{each.planned.snapshot.repo_id} {each.planned.variant}"
             return [DownloadFailure(kernel, target, error, planned=each.planned) for target in each.targets or (None,)]
-        return each.downloaded(folder, new=is_new)
+        return DownloadedBuild(*each.key, each.size, each.targets, folder, is_new)
 
     done = side_by_side(bring, wanted, at_once=AT_ONCE, name="fetch")
     builds = [each for each in done if isinstance(each, DownloadedBuild)]

@@ -1,12 +1,11 @@
-"""Which builds a download takes: each kernel planned for each machine, and every build once; and its progress."""
+"""Which builds a download takes: each kernel planned for each machine, and every build once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -28,7 +27,6 @@ __all__ = [
     "DownloadFailure",
     "DownloadedBuild",
     "KernelPlan",
-    "Progress",
     "WantedBuild",
     "deduplicate_builds",
     "is_dependency_only",
@@ -123,16 +121,6 @@ def is_dependency_only(failure: DownloadFailure, context: ResolveContext, lock: 
     return False
 
 
-class Progress(Protocol):
-    """Receives the progress of a download, from any thread."""
-
-    def start(self, files: int, size: int) -> None:
-        """The number and total size of the files to download."""
-
-    def arrived(self, files: int, size: int) -> None:
-        """The number of files and bytes that have arrived since the last call."""
-
-
 @dataclass(frozen=True)
 class WantedBuild:
     """A build to download.
@@ -161,17 +149,13 @@ class WantedBuild:
         return self.planned.snapshot.size(self.planned.variant)
 
     @contextmanager
-    def counted(self, progress: Progress | None) -> Iterator[None]:
-        """Report what arrives of it during the block, each byte once; at the end all of it has arrived."""
-        if progress is None:
+    def counted(self, arrived: Callable[[int, int], None] | None) -> Iterator[None]:
+        """Report the files and bytes that arrive of it during the block, each once; at the end all have arrived."""
+        if arrived is None:
             yield
             return
-        with watched(progress.arrived), downloading(self.planned.variant, self.size, self.files):
+        with watched(arrived), downloading(self.planned.variant, self.size, self.files):
             yield
-
-    def downloaded(self, path: Path, *, new: bool) -> DownloadedBuild:
-        """The build on disk."""
-        return DownloadedBuild(*self.key, self.size, self.targets, path, new)
 
 
 def deduplicate_builds(plans: Iterable[KernelPlan]) -> list[WantedBuild]:

@@ -90,7 +90,7 @@ class BuildTaker:
         try:
             metadata, signature = _texts(planned)
             files = taken_files(planned.snapshot, planned.variant)
-            with wanted.counted(self._progress):
+            with wanted.counted(None if self._progress is None else self._progress.arrived):
                 archive = self._already_packed(planned, content) or self._pack_and_send(planned, content, files)
             return MirrorBuild(files=files, archive=archive, metadata=metadata, signature=signature)
         finally:
