@@ -11,7 +11,6 @@ from logged import warned
 from kernels import get_kernel
 from kernels.errors import InvalidRepository
 from kernels.sources.folder import FolderSource, PathSource, files_below
-from kernels.trust.publishers import PublisherTrust
 
 
 @pytest.fixture
@@ -88,7 +87,7 @@ def test_a_folder_of_any_name_has_a_name_as_a_repository(tmp_path: Path, name: s
 def test_a_folder_says_nothing_about_a_publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_repo(tmp_path, "acme/relu")
     (tmp_path / "acme" / "relu" / ".kernels.json").write_text("no record")  # of a client that wrote one
-    assert FolderSource(tmp_path).publishers.trust("acme/relu") is PublisherTrust.UNKNOWN
+    assert FolderSource(tmp_path).publishers.trusts("acme/relu") is None
     monkeypatch.setenv("KERNELS_HUB", str(tmp_path))
     with warned("without a Hub's word on its publisher"):
         get_kernel("acme/relu", version=1)

@@ -6,9 +6,9 @@ import pytest
 
 from kernels.errors import HubUnavailable, UntrustedPublisher
 from kernels.models.snapshot import Snapshot
-from kernels.trust.publishers import Admission, PublisherTrust, TrustPolicy, admission, unverified
+from kernels.trust.publishers import Admission, TrustPolicy, admission, unverified
 
-YES, NO, UNKNOWN = PublisherTrust.TRUSTED, PublisherTrust.UNTRUSTED, PublisherTrust.UNKNOWN
+YES, NO, UNKNOWN = True, False, None
 GRANTED, ON_DISK, REFUSED = Admission.GRANTED, Admission.ON_DISK, Admission.REFUSED
 
 
@@ -21,7 +21,7 @@ class Told:
         self.published, self.usable, self._problem = published, usable, problem
         self.remembered: list[str] = []
 
-    def trust(self, repo_id: str) -> PublisherTrust:
+    def trusts(self, repo_id: str) -> bool | None:
         raise AssertionError("it was asked before")
 
     def problem(self, repo_id: str) -> str | None:
@@ -40,7 +40,7 @@ class Told:
 
 
 @pytest.mark.parametrize(
-    ("trust", "published", "usable", "listed", "expected"),
+    ("trusted", "published", "usable", "listed", "expected"),
     [
         (YES, True, False, True, GRANTED),
         (YES, True, True, True, GRANTED),
@@ -55,26 +55,26 @@ class Told:
     ],
 )
 def test_a_publisher_and_a_commit_are_admitted(
-    trust: PublisherTrust, published: bool | None, usable: bool, listed: bool, expected: Admission | None
+    trusted: bool | None, published: bool | None, usable: bool, listed: bool, expected: Admission | None
 ) -> None:
     publishers, snapshot = Told(published, usable), Snapshot("acme/relu", "c" * 40, (), listed=listed)
     if expected is None:
         with pytest.raises(UntrustedPublisher):
-            admission("acme/relu", trust, publishers, TrustPolicy(), snapshot)
+            admission("acme/relu", trusted, publishers, TrustPolicy(), snapshot)
     else:
-        assert admission("acme/relu", trust, publishers, TrustPolicy(), snapshot) is expected
+        assert admission("acme/relu", trusted, publishers, TrustPolicy(), snapshot) is expected
     assert publishers.remembered == []
-    assert admission("acme/relu", trust, None, TrustPolicy(), snapshot) is GRANTED  # a folder of the user
+    assert admission("acme/relu", trusted, None, TrustPolicy(), snapshot) is GRANTED  # a folder of the user
 
 
-@pytest.mark.parametrize("trust", [YES, NO, UNKNOWN])
-def test_a_caller_who_allows_a_repository_allows_any_commit_of_it(trust: PublisherTrust) -> None:
+@pytest.mark.parametrize("trusted", [YES, NO, UNKNOWN])
+def test_a_caller_who_allows_a_repository_allows_any_commit_of_it(trusted: bool | None) -> None:
     snapshot = Snapshot("acme/relu", "c" * 40, ())
     for policy in (TrustPolicy.of(True), TrustPolicy.of(["acme/relu"])):
         publishers = Told(published=False, usable=False)
-        assert admission("acme/relu", trust, publishers, policy, snapshot) is GRANTED
+        assert admission("acme/relu", trusted, publishers, policy, snapshot) is GRANTED
         assert publishers.remembered == [snapshot.commit]
-        assert admission("acme/relu", trust, publishers, policy, snapshot, remember=False) is GRANTED
+        assert admission("acme/relu", trusted, publishers, policy, snapshot, remember=False) is GRANTED
         assert publishers.remembered == [snapshot.commit]
 
 

@@ -31,7 +31,7 @@ from kernels.support import distributed
 from kernels.support.logs import logger
 from kernels.support.tasks import side_by_side
 from kernels.support.warn import warn_once
-from kernels.trust.publishers import Admission, PublisherTrust, admission, ask_trust
+from kernels.trust.publishers import Admission, admission, ask_trust
 
 if TYPE_CHECKING:
     from kernels.resolver.context import ResolveContext
@@ -226,11 +226,11 @@ class _Search(NamedTuple):
         following = _redirect(self.context, step, way.asked)
         return self.use(step) if following is None else _Way((*way.asked, following), redirects=step.steps)
 
-    def listed(self, source: Source, picked: PickedCommit) -> tuple[Snapshot, PublisherTrust]:
+    def listed(self, source: Source, picked: PickedCommit) -> tuple[Snapshot, bool | None]:
         """The files of a commit; at the same time it is asked whether the publisher is trusted, and published it."""
         repo_id, publishers, trust = picked.requirement.repo_id, source.publishers, self.context.trust
         if publishers is None or not self.admit:
-            return source.snapshot(picked.requirement, picked.commit), PublisherTrust.TRUSTED
+            return source.snapshot(picked.requirement, picked.commit), True
 
         def ask_commit() -> None:
             if not trust.allows_any_commit(repo_id):
@@ -247,13 +247,13 @@ class _Search(NamedTuple):
         return snapshot, answer
 
     def admitted(
-        self, way: _Way, source: Source, snapshot: Snapshot, trust: PublisherTrust, lock: str | None
+        self, way: _Way, source: Source, snapshot: Snapshot, trusted: bool | None, lock: str | None
     ) -> Admission:
         """The least that a snapshot, and each redirect that led to it, allows."""
         if not self.admit:
             return Admission.GRANTED
         remember, policy = self.remember_allowed, self.context.trust
-        own = admission(snapshot.repo_id, trust, source.publishers, policy, snapshot, remember=remember, lock=lock)
+        own = admission(snapshot.repo_id, trusted, source.publishers, policy, snapshot, remember=remember, lock=lock)
         return max([own, *(each.admission for each in way.redirects)], key=lambda each: each.value)
 
 

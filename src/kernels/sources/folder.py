@@ -19,7 +19,6 @@ from kernels.sources.hub_errors import of_hub
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.formatting import shell_word
 from kernels.trust.content import BuildContent
-from kernels.trust.publishers import PublisherTrust
 
 __all__ = ["FolderSource", "PathSource", "files_below"]
 
@@ -65,9 +64,8 @@ class _FolderPublishers:
     def __init__(self, root: Path) -> None:
         self.authority = f"the Hub that the folder {root} was filled from"
 
-    def trust(self, repo_id: str) -> PublisherTrust:
+    def trusts(self, repo_id: str) -> None:
         """Not known."""
-        return PublisherTrust.UNKNOWN
 
     def problem(self, repo_id: str) -> None:
         """None: a folder is not asked over a network."""

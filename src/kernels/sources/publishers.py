@@ -11,7 +11,7 @@ from kernels.models.snapshot import Heads, Snapshot
 from kernels.sources.asked import AskedSource
 from kernels.sources.base import Moved
 from kernels.sources.http import BRIEF, Patience
-from kernels.trust.publishers import VERDICT_SECONDS, PublisherTrust, Verdicts
+from kernels.trust.publishers import VERDICT_SECONDS, Verdicts
 
 __all__ = ["AskedPublishers"]
 
@@ -39,26 +39,25 @@ class AskedPublishers:
         """`the Hub at https://…`."""
         return self._source.answering
 
-    def trust(self, repo_id: str) -> PublisherTrust:
-        """What is known of a repository's publisher."""
+    def trusts(self, repo_id: str) -> bool | None:
+        """Whether a repository's publisher is trusted; None if it is not known."""
         try:
             if self._is_of_hub(repo_id):
-                return self._verdicts.trust(repo_id.partition("/")[0])
+                return self._verdicts.trusts(repo_id.partition("/")[0])
             said = self._said(repo_id)
         except (HubUnavailable, NotInCache, RepositoryNotFound, RevisionNotFound, Moved) as error:
             self._problems[repo_id] = str(error)
-            return PublisherTrust.UNKNOWN
+            return None
         if said.publisher.lower() != repo_id.partition("/")[0].lower():
-            return PublisherTrust.UNTRUSTED  # a verdict on another publisher
+            return False  # a verdict on another publisher
         if said.trusted is None:
             where = self._source.endpoint
             self._problems[repo_id] = f"The mirror at {where} was written without asking a Hub about the publisher."
-            return PublisherTrust.UNKNOWN
-        return PublisherTrust.TRUSTED if said.trusted else PublisherTrust.UNTRUSTED
+        return said.trusted
 
     def problem(self, repo_id: str) -> str | None:
         """Why nothing is known of a repository's publisher, a sentence; None where something is."""
-        return self._problems.get(repo_id) or self._verdicts.problem(repo_id.partition("/")[0])
+        return self._problems.get(repo_id)
 
     def publishes(self, repo_id: str, commit: str) -> bool:
         """Whether a branch or tag leads to a commit: by what is stored, else by the branches, else by their history.

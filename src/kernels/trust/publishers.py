@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Admission",
-    "PublisherTrust",
     "Publishers",
     "TrustPolicy",
     "Verdicts",
@@ -48,15 +47,6 @@ _log_unverified = logger("kernels.hf_hub")
 
 #: A verdict is used for a day: a mark changes rarely, and one that was withdrawn should not be used much longer.
 VERDICT_SECONDS = 24 * 3600.0
-
-
-class PublisherTrust(Enum):
-    """What is known of a publisher."""
-
-    TRUSTED = "trusted"
-    UNTRUSTED = "untrusted"
-    UNKNOWN = "unknown"
-    """The Hub has never answered: nothing is downloaded, and `admission` decides what may be loaded."""
 
 
 class Admission(Enum):
@@ -78,8 +68,11 @@ class Publishers(Protocol):
         """Its name in messages."""
         ...
 
-    def trust(self, repo_id: str) -> PublisherTrust:
-        """What is known of a repository's publisher."""
+    def trusts(self, repo_id: str) -> bool | None:
+        """Whether a repository's publisher is trusted; None if nobody ever answered.
+
+        Of an unknown one nothing is downloaded, and `admission` decides what may be loaded.
+        """
         ...
 
     def problem(self, repo_id: str) -> str | None:
@@ -168,25 +161,23 @@ class Verdicts:
         self._folder = cache / ".locks" / "kernels-verdicts" / endpoint_key(endpoint)
         self._ask = ask
         self._memory: dict[str, _Verdict] = {}
-        self._problems: dict[str, str] = {}
 
-    def trust(self, publisher: str) -> PublisherTrust:
-        """What is known of a publisher; the Hub is asked if the last answer is older than a day or was a no."""
+    def trusts(self, publisher: str) -> bool:
+        """Whether the Hub trusts a publisher; it is asked if its last answer is older than a day, or was a no.
+
+        Raises:
+            HubUnavailable, NotInCache: It never answered, and does not now.
+        """
         verdict = self._stored(publisher)
         if verdict is None or not verdict.holds:
             try:
                 verdict = self._ask_once(publisher, urgent=verdict is None)
-            except (HubUnavailable, NotInCache) as error:
+            except (HubUnavailable, NotInCache):
                 if verdict is None:
-                    self._problems[publisher] = str(error)
-                    return PublisherTrust.UNKNOWN
+                    raise
         said = "a" if verdict.trusted else "no"
         _log.debug("%s is %s trusted publisher, as the Hub said %.0f s ago", publisher, said, verdict.age)
-        return PublisherTrust.TRUSTED if verdict.trusted else PublisherTrust.UNTRUSTED
-
-    def problem(self, publisher: str) -> str | None:
-        """Why nothing is known of a publisher, if the Hub could not be asked."""
-        return self._problems.get(publisher)
+        return verdict.trusted
 
     def _ask_once(self, publisher: str, *, urgent: bool) -> _Verdict:
         # Of several processes that start together, one asks.
@@ -209,8 +200,8 @@ class Verdicts:
         return known if known is not None and known.publisher == publisher else None
 
 
-def ask_trust(repo_id: str, publishers: Publishers | None, policy: TrustPolicy) -> PublisherTrust:
-    """What is known of a publisher; the Hub is not asked about a repository that the caller allows.
+def ask_trust(repo_id: str, publishers: Publishers | None, policy: TrustPolicy) -> bool | None:
+    """Whether a publisher is trusted, None if it is not known; nobody is asked about what the caller allows.
 
     Args:
         repo_id: The repository.
@@ -218,16 +209,16 @@ def ask_trust(repo_id: str, publishers: Publishers | None, policy: TrustPolicy) 
         policy: What the caller allows.
     """
     if publishers is None:
-        return PublisherTrust.TRUSTED
+        return True
     if policy.allows(repo_id):
         _log.debug("%s is allowed by trust_remote_code or KERNELS_TRUSTED_PUBLISHERS", repo_id)
-        return PublisherTrust.TRUSTED
-    return publishers.trust(repo_id)
+        return True
+    return publishers.trusts(repo_id)
 
 
 def admission(
     repo_id: str,
-    trust: PublisherTrust,
+    trusted: bool | None,
     publishers: Publishers | None,
     policy: TrustPolicy,
     snapshot: Snapshot | None = None,
@@ -239,7 +230,7 @@ def admission(
 
     Args:
         repo_id: The repository.
-        trust: The answer of `ask_trust`.
+        trusted: The answer of `ask_trust`.
         publishers: The publishers of the source; None for a folder of the user.
         policy: What the caller allows.
         snapshot: The snapshot that was found; None to judge the publisher alone.
@@ -252,9 +243,9 @@ def admission(
     if publishers is None:
         return Admission.GRANTED
     named = policy.allows(repo_id)
-    if trust is PublisherTrust.UNTRUSTED and not named:
+    if trusted is False and not named:
         raise _untrusted(repo_id, publishers.authority)
-    trusted = named or trust is PublisherTrust.TRUSTED
+    trusted = named or trusted
     if snapshot is None:
         return Admission.GRANTED if trusted else Admission.REFUSED
     admitted = Admission.GRANTED
@@ -316,10 +307,9 @@ def is_refused(snapshot: Snapshot, publishers: Publishers | None) -> bool:
         snapshot: The snapshot.
         publishers: The publishers of its source; None for a folder of the user.
     """
-    policy = TrustPolicy()
-    trust = ask_trust(snapshot.repo_id, publishers, policy)
+    repo_id, policy = snapshot.repo_id, TrustPolicy()
     try:
-        admission(snapshot.repo_id, trust, publishers, policy, snapshot, remember=False)
+        admission(repo_id, ask_trust(repo_id, publishers, policy), publishers, policy, snapshot, remember=False)
     except UntrustedPublisher:
         return True
     return False

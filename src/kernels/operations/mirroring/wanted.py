@@ -34,7 +34,7 @@ from kernels.resolver.metadata_of import read_metadata
 from kernels.resolver.target import Target
 from kernels.sources.base import Moved, Source
 from kernels.support.formatting import format_text
-from kernels.trust.publishers import Admission, PublisherTrust, admission, ask_trust
+from kernels.trust.publishers import Admission, admission, ask_trust
 
 __all__ = [
     "Examined",
@@ -372,5 +372,4 @@ def _add_names(wanted: WantedRepository, requirement: Requirement, commit: str, 
 
 def verdict(source: Source, repo_id: str) -> bool | None:
     """Whether the origin marks the publisher of a repository as trusted; None if it is not known."""
-    trust = PublisherTrust.UNKNOWN if source.publishers is None else source.publishers.trust(repo_id)
-    return {PublisherTrust.TRUSTED: True, PublisherTrust.UNTRUSTED: False}.get(trust)
+    return None if source.publishers is None else source.publishers.trusts(repo_id)
