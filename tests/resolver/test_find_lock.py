@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels.errors import KernelsError
-from kernels.resolver.caller import AT_A_TERMINAL, Caller
-from kernels.resolver.find_lock import may_be_locked
+from kernels.resolver.find_lock import AT_A_TERMINAL, may_be_locked
 from kernels.resolver.locks import NO_LOCK, active_lock
 
 EMPTY_LOCK = "[]"
@@ -25,7 +24,7 @@ def _no_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(nowhere)
 
 
-def agrees(by: Caller) -> bool:
+def agrees(by: str) -> bool:
     """Whether a lock may apply to a caller; where none may, the active lock is no lock."""
     may = may_be_locked(by)
     try:
@@ -42,14 +41,14 @@ def put(path: Path, text: str = "") -> Path:
 
 
 def test_a_file_in_no_project_has_none(tmp_path: Path) -> None:
-    assert not agrees(Caller(str(put(tmp_path / "model.py"))))
-    assert not agrees(Caller("gone\0.py"))
+    assert not agrees(str(put(tmp_path / "model.py")))
+    assert not agrees("gone\0.py")
     assert not agrees(AT_A_TERMINAL)
 
 
 def test_a_projects_lock_is_seen_also_when_it_appears(tmp_path: Path) -> None:
     put(tmp_path / "project" / "pyproject.toml")
-    model = Caller(str(put(tmp_path / "project" / "src" / "model.py")))
+    model = str(put(tmp_path / "project" / "src" / "model.py"))
     assert not agrees(model)
     lock = put(tmp_path / "project" / "kernels.lock", EMPTY_LOCK)
     assert may_be_locked(model)

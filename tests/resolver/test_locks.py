@@ -21,16 +21,14 @@ from kernels.errors import LockError, NotLocked
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.resolver import find_lock
-from kernels.resolver.caller import AT_A_TERMINAL, Caller
-from kernels.resolver.find_lock import lock_path, may_be_locked
+from kernels.resolver.find_lock import AT_A_TERMINAL, lock_path, may_be_locked
 from kernels.resolver.locks import ActiveLock, active_lock, read_lock, required_lock, same_lock
 
 RELU, GELU = Requirement("acme/relu", version=1), Requirement("acme/gelu", version=1)
 
 #: A module that says who calls, and which lock counts.
 MODULE = """
-from kernels.resolver.caller import caller
-from kernels.resolver.find_lock import lock_path, may_be_locked
+from kernels.resolver.find_lock import caller, lock_path
 from kernels.resolver.locks import active_lock
 
 def who():
@@ -191,41 +189,25 @@ def test_the_lock_of_a_file_is_that_of_its_distribution_or_project(
     tmp_path: Path, caller: str, files: dict[str, str], lock: str | None
 ) -> None:
     make(tmp_path, files)
-    by = Caller(str(tmp_path / caller))
+    by = str(tmp_path / caller)
     assert lock_path(by) == (None if lock is None else str(tmp_path / lock))
     assert may_be_locked(by) == (lock is not None)
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        # Two that list the file, each with a lock, or one without.
-        {"evil.dist-info/RECORD": lists("shared/__init__.py"), "evil.dist-info/kernels.lock": ""},
-        {"evil.dist-info/RECORD": lists("shared/__init__.py")},
-        # One that installs a lock for the file of the other.
-        {"evil.dist-info/RECORD": lists("honest.dist-info/kernels.lock")},
-    ],
-)
-def test_a_lock_or_a_file_of_two_distributions_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str]
+def test_a_file_of_two_distributions_that_each_have_a_lock_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = tmp_path / "site-packages"
-    make(site, {"honest.dist-info/RECORD": lists("shared/__init__.py"), "honest.dist-info/kernels.lock": "", **files})
+    record = lists("shared/__init__.py")
+    make(site, {"honest.dist-info/RECORD": record, "honest.dist-info/kernels.lock": ""})
+    make(site, {"evil.dist-info/RECORD": record, "evil.dist-info/kernels.lock": ""})
     someone = module_at(site / "shared" / "__init__.py")
     for ask in (someone.path, someone.pinned, someone.pinned):
-        with pytest.raises(LockError, match=r"belongs to evil and honest\. Uninstall .* KERNELS_LOCKFILE"):
+        with pytest.raises(LockError, match=r"belongs to evil and honest, each with a .* KERNELS_LOCKFILE"):
             ask()
     named = write_lock(tmp_path / "named", "7")
     monkeypatch.setenv("KERNELS_LOCKFILE", str(named))
     assert (someone.path(), someone.pinned()) == (str(named), "7")
-
-
-def test_a_lock_that_another_distribution_put_beside_a_package_is_refused(tmp_path: Path) -> None:
-    files = {"someone/__init__.py": "", "someone/kernels.lock": ""}
-    evil = {"evil.dist-info/RECORD": lists("someone/kernels.lock")}
-    make(tmp_path / "site-packages", {**files, **evil, "honest.dist-info/RECORD": lists("someone/__init__.py")})
-    with pytest.raises(LockError, match="belongs to evil and honest"):
-        lock_path(Caller(str(tmp_path / "site-packages" / "someone" / "module.py")))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such folders")
@@ -311,8 +293,8 @@ def test_a_thread_pool_and_a_wrapper_pass_on_what_the_caller_asks_for(tmp_path: 
 def test_where_a_thread_runs_a_function_of_this_package_the_program_asks(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "from concurrent.futures import ThreadPoolExecutor\nfrom kernels.resolver.caller import caller\n"
-        "print(ThreadPoolExecutor().submit(caller).result().file)"
+        "from concurrent.futures import ThreadPoolExecutor\nfrom kernels.resolver.find_lock import caller\n"
+        "print(ThreadPoolExecutor().submit(caller).result())"
     )
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == str(program), done.stderr
@@ -422,12 +404,12 @@ def test_where_everything_is_locked_a_caller_without_a_lock_is_told_where_one_wa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELS_LOCKED", "1")
-    by = Caller(str(project(tmp_path / "project", lock=False) / "src" / "main.py"))
+    by = str(project(tmp_path / "project", lock=False) / "src" / "main.py")
     with pytest.raises(NotLocked, match="KERNELS_LOCKED=1 allows locked kernels only") as raised:
         active_lock(by).find(RELU)
     assert "KERNELS_LOCKFILE is not set" in str(raised.value)
     assert str(tmp_path / "project" / "kernels.lock") in str(raised.value)
-    installed = Caller(str(tmp_path / "site-packages" / "someone" / "__init__.py"))
+    installed = str(tmp_path / "site-packages" / "someone" / "__init__.py")
     with pytest.raises(NotLocked, match=r"someone/__init__\.py's distribution in .*site-packages"):
         active_lock(installed).find(RELU)
 
@@ -438,8 +420,8 @@ def test_who_must_have_a_lock_and_has_none_has_that_of_the_folder_the_kernels_co
     (tmp_path / "carried").mkdir()
     monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "carried"))
     place = tmp_path / "carried" / "kernels.lock"
-    alone = Caller(str(project(tmp_path / "alone", lock=False) / "main.py"))
-    own = Caller(str(project(tmp_path / "own") / "main.py"))
+    alone = str(project(tmp_path / "alone", lock=False) / "main.py")
+    own = str(project(tmp_path / "own") / "main.py")
     with pytest.raises(NotLocked, match=re.escape(str(place))):
         required_lock(None, alone).find(RELU)
     write_lock(tmp_path / "carried", "7")
@@ -509,8 +491,8 @@ def test_an_explicit_lock_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_callers_in_one_project_and_callers_without_a_lock_have_the_same(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
-    one, other = (Caller(str(folder / name / "x.py")) for name in ("a", "b"))
-    nobody, terminal = Caller(str(tmp_path / "loose" / "x.py")), AT_A_TERMINAL
+    one, other = (str(folder / name / "x.py") for name in ("a", "b"))
+    nobody, terminal = str(tmp_path / "loose" / "x.py"), AT_A_TERMINAL
     assert same_lock(one, other)
     assert same_lock(nobody, terminal)
     assert not same_lock(one, nobody)

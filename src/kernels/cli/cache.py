@@ -293,7 +293,7 @@ def _print_plan(contents: CacheContents, planned: PrunePlan) -> None:
 
 
 def _locks(paths: Sequence[Path]) -> list[Lock]:
-    from kernels.resolver.caller import AT_A_TERMINAL
+    from kernels.resolver.find_lock import AT_A_TERMINAL
     from kernels.resolver.locks import active_lock, read_lock
 
     named = [read_lock(path) for path in paths]

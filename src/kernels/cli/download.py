@@ -100,8 +100,7 @@ def _kernels_or_lock(what: list[str], lockfile: Path | None) -> tuple[list[str],
     from kernels.models.lockfile import LOCK_FILE
     from kernels.models.project import PROJECT_FILE
     from kernels.operations.explain import is_path
-    from kernels.resolver.caller import AT_A_TERMINAL
-    from kernels.resolver.find_lock import lock_path, project_here
+    from kernels.resolver.find_lock import AT_A_TERMINAL, lock_path, project_here
 
     folders = [each for each in what if Path(each).name == PROJECT_FILE or is_path(each)]
     if not folders and (what or lockfile is not None):

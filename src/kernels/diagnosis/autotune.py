@@ -11,8 +11,7 @@ from kernels.diagnosis.finding import Findings
 from kernels.errors import LockError, RequestError
 from kernels.layer.device import ModuleDevice
 from kernels.layer.tuned import AUTOTUNE_FILE, TunedLayer, cached_tuned, machine_facts, read_tuned
-from kernels.resolver.caller import AT_A_TERMINAL
-from kernels.resolver.find_lock import places_of
+from kernels.resolver.find_lock import AT_A_TERMINAL, places_of
 from kernels.resolver.target import Target
 from kernels.support.formatting import plural
 

@@ -6,8 +6,7 @@ from kernels import settings
 from kernels.diagnosis.finding import Findings
 from kernels.errors import LockError, RequestError
 from kernels.models.project import PROJECT_FILE, dependencies, unpinned
-from kernels.resolver.caller import AT_A_TERMINAL
-from kernels.resolver.find_lock import lock_path, project_here
+from kernels.resolver.find_lock import AT_A_TERMINAL, lock_path, project_here
 from kernels.resolver.locks import read_lock
 from kernels.support.formatting import format_names, format_text
 

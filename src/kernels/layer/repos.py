@@ -18,7 +18,7 @@ from kernels.layer.device import ModuleDevice, requested_device
 from kernels.layer.mapping import RepositoryProtocol
 from kernels.models.requested_names import allowed_repositories
 from kernels.models.requirement import Requirement
-from kernels.resolver.caller import caller
+from kernels.resolver.find_lock import caller
 from kernels.support.formatting import did_you_mean, format_names, wrong_type
 from kernels.tracebacks import public
 

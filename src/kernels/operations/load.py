@@ -17,7 +17,7 @@ from kernels.models.requirement import RepoInfo
 from kernels.models.snapshot import BUILD_FOLDER
 from kernels.operations.call import KernelRequest, context_for
 from kernels.operations.install import AT_ONCE, Installed, fetch_build, install
-from kernels.resolver.caller import caller
+from kernels.resolver.find_lock import caller
 from kernels.resolver.found import SnapshotKey
 from kernels.resolver.locks import active_lock
 from kernels.resolver.plan import Planned

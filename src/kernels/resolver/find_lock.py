@@ -8,17 +8,27 @@ the current folder. Nothing that reads lockfiles is imported, so that this can b
 from __future__ import annotations
 
 import os
+import re
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import FrameType
 
 from kernels import settings
 from kernels.models import LOCK_FILE, PROJECT_FILE
-from kernels.resolver.caller import AT_A_TERMINAL, SITE_FOLDERS, Caller, caller
 
-__all__ = ["lock_path", "may_be_locked", "places_of", "project_here", "site_folder"]
+__all__ = ["AT_A_TERMINAL", "caller", "lock_path", "may_be_locked", "places_of", "project_here", "site_folder"]
+
+#: The caller that has no file, such as a terminal, a notebook or a command: the current folder decides.
+AT_A_TERMINAL = ""
+
+#: Folders that packages are installed into.
+_SITE_FOLDERS = ("site-packages", "dist-packages")
+
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 #: Where a lockfile is in a distribution's metadata: as setuptools writes it, and as other build backends do.
 _IN_METADATA = (LOCK_FILE, os.path.join("extra_metadata", LOCK_FILE))
@@ -26,8 +36,42 @@ _IN_METADATA = (LOCK_FILE, os.path.join("extra_metadata", LOCK_FILE))
 #: The largest RECORD that is read: one of 100,000 files has some 15 MB.
 _MAX_RECORD_BYTES = 256 * 1024 * 1024
 
+#: The distribution in whose metadata a lockfile is.
+_DISTRIBUTION = re.compile(r"([^/\\]+)\.dist-info[/\\]")
 
-def may_be_locked(by: Caller | None = None) -> bool:
+
+def caller(own: int = 0) -> str:
+    """The file of the code that called this package: the first frame outside of it, of kernels and of the library.
+
+    Args:
+        own: How many frames above the function that calls this one are known to be of this package.
+    """
+    frame: FrameType | None = sys._getframe(1 + own)
+    while frame is not None:
+        names = frame.f_globals
+        name, file = names.get("__name__"), names.get("__file__")
+        frame = frame.f_back
+        if isinstance(name, str) and name.startswith("kernels") and name[7:8] in ("", "."):
+            if name.startswith("kernels.cli."):
+                return AT_A_TERMINAL
+        elif isinstance(file, str) and file:
+            # What a kernel requests while it is used counts as requested by the code that uses it; the standard
+            # library, such as a thread pool, passes on the calls of others.
+            by_kernel = type(names.get("__loader__")).__module__.startswith("kernels.")
+            if not by_kernel and not _is_library(file):
+                return file
+        elif name == "__main__":
+            return AT_A_TERMINAL
+    # A thread that runs a function of this package: the program is the caller.
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return file if isinstance(file, str) else AT_A_TERMINAL
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith(("<frozen", _LIBRARY)) and not any(site in file for site in _SITE_FOLDERS)
+
+
+def may_be_locked(by: str | None = None) -> bool:
     """Whether a lockfile, or a setting about locks, may say what a caller's call loads.
 
     Args:
@@ -38,7 +82,7 @@ def may_be_locked(by: Caller | None = None) -> bool:
         raises an error, or where only it can tell.
 
     Example:
-        >>> may_be_locked(Caller("/nowhere/model.py"))
+        >>> may_be_locked("/nowhere/model.py")
         False
     """
     try:
@@ -49,27 +93,35 @@ def may_be_locked(by: Caller | None = None) -> bool:
         return True
 
 
-def lock_path(by: Caller) -> str | None:
+def lock_path(by: str) -> str | None:
     """The lockfile of a caller, or None.
 
     Raises:
-        LockError: It belongs to another user, or it or the caller's file to several distributions.
+        LockError: It belongs to another user, or several distributions have one for the caller's file.
         RequestError: `KERNELS_LOCKFILE` is not a path.
     """
     named = settings.lock_file()
     if named is not None:
         return str(named)
-    found = next(filter(os.path.lexists, places_of(by)), None)  # one that cannot be read is not ignored silently
-    if found is not None:
-        _check_user(found, by.file)
-        _check_distributions(found, by.file)
-    return found
+    found = list(filter(os.path.lexists, places_of(by)))  # one that cannot be read is not ignored silently
+    if not found:
+        return None
+    _check_user(found[0], by)
+    owners = dict.fromkeys(match[1] for match in map(_DISTRIBUTION.search, found) if match)
+    if len(owners) > 1:
+        from kernels.errors import LockError
+
+        raise LockError(
+            f"{by} belongs to {' and '.join(owners)}, each with a lockfile. Uninstall the distribution that is not "
+            "needed, or name the lockfile to use with KERNELS_LOCKFILE."
+        )
+    return found[0]
 
 
-def places_of(by: Caller) -> tuple[str, ...]:
+def places_of(by: str) -> tuple[str, ...]:
     """Where a caller's lockfile may be, the place that counts most first."""
-    if by.file is not None:
-        return _places_of_file(by.file)
+    if by != AT_A_TERMINAL:
+        return _places_of_file(by)
     try:
         return tuple(_project_locks(os.getcwd()))
     except OSError:  # the current folder was deleted
@@ -85,8 +137,8 @@ def _places_of_file(file: str) -> tuple[str, ...]:
     inside = os.path.relpath(path, site)
     package = os.path.join(site, inside.partition(os.sep)[0])
     # Few distributions have a lockfile: the list of files of no other one is read.
-    locked = ((info, [os.path.join(info, place) for place in _IN_METADATA]) for info in _distributions(site))
-    found = [place for info, places in locked for place in filter(os.path.lexists, places) if _lists(info, inside)]
+    places = [(info, os.path.join(info, place)) for info in _distributions(site) for place in _IN_METADATA]
+    found = [place for info, place in places if os.path.lexists(place) and _lists(info, inside)]
     # A namespace package has no `__init__.py`, and nobody owns it.
     own = [os.path.join(package, LOCK_FILE)] if os.path.lexists(os.path.join(package, "__init__.py")) else []
     return (*found, *own)
@@ -131,12 +183,11 @@ def site_folder(path: str) -> str | None:
     """The folder of installed packages that a file is in, or None."""
     parts = path.split(os.sep)
     for number in range(len(parts) - 2, 0, -1):
-        if parts[number] in SITE_FOLDERS:
+        if parts[number] in _SITE_FOLDERS:
             return os.sep.join(parts[: number + 1])
     return None
 
 
-@cache
 def _distributions(site: str) -> tuple[str, ...]:
     """The folders of the metadata of installed distributions."""
     from kernels.support.installed import metadata_folders  # where a package calls
@@ -144,19 +195,18 @@ def _distributions(site: str) -> tuple[str, ...]:
     return tuple(os.path.join(site, name) for name in metadata_folders(site) if name.endswith(".dist-info"))
 
 
-def _lists(info: str, *files: str) -> bool:
-    """Whether a distribution lists one of these files as its own."""
+def _lists(info: str, file: str) -> bool:
+    """Whether a distribution lists a file as its own."""
     from kernels.support.files import read_bounded
 
+    path = os.fsencode(file.replace(os.sep, "/"))
     with suppress(OSError):
         record = b"\n" + read_bounded(os.path.join(info, "RECORD"), _MAX_RECORD_BYTES)
-        for path in (os.fsencode(file.replace(os.sep, "/")) for file in files):
-            if b"\n" + path + b"," in record or b'\n"' + path + b'",' in record:
-                return True
+        return b"\n" + path + b"," in record or b'\n"' + path + b'",' in record
     return False
 
 
-def _check_user(lock: str, file: str | None) -> None:
+def _check_user(lock: str, by: str) -> None:
     """Refuse a lockfile that another user put there, unless the code of that user runs already."""
     if not hasattr(os, "geteuid"):
         return
@@ -164,7 +214,7 @@ def _check_user(lock: str, file: str | None) -> None:
     for examine in (os.lstat, os.stat):  # a link, and what it leads to
         try:
             uid = examine(lock).st_uid
-            if uid in mine or (file is not None and uid == os.stat(file).st_uid):
+            if uid in mine or (by and uid == os.stat(by).st_uid):
                 continue
         except OSError:  # reported where it is read
             continue
@@ -174,30 +224,3 @@ def _check_user(lock: str, file: str | None) -> None:
             f"{lock} belongs to another user (uid {uid}), who could choose the commits that you load. It was not used. "
             f"If you trust it, name it: KERNELS_LOCKFILE={lock}"
         )
-
-
-def _check_distributions(lock: str, file: str | None) -> None:
-    """Refuse the lockfile of installed code where several distributions have the file that it is for, or itself."""
-    path = None if file is None else os.path.abspath(file)
-    site = None if path is None else site_folder(path)
-    if path is None or site is None:
-        return
-    inside = os.path.relpath(lock, site)
-    folder = inside.partition(os.sep)[0]
-    # That of a package is for its `__init__.py`: other distributions may add modules to the package.
-    belongs = os.path.relpath(path, site) if folder.endswith(".dist-info") else os.path.join(folder, "__init__.py")
-    owners = _owners(site, inside, belongs)
-    if len(owners) > 1:
-        from kernels.errors import LockError
-
-        names = " and ".join(os.path.basename(info).removesuffix(".dist-info") for info in owners)
-        raise LockError(
-            f"{file}, or its lockfile {lock}, belongs to {names}. Uninstall the distribution that is not needed, or "
-            "name the lockfile to use with KERNELS_LOCKFILE."
-        )
-
-
-@cache
-def _owners(site: str, *files: str) -> list[str]:
-    """The distributions that list one of these files as their own."""
-    return [info for info in _distributions(site) if _lists(info, *files)]

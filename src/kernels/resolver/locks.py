@@ -15,8 +15,7 @@ from kernels import settings
 from kernels.errors import DigestMismatch, LockError, NotLocked, RequestError
 from kernels.models import LOCK_FILE
 from kernels.models.requirement import Requirement
-from kernels.resolver.caller import Caller, caller
-from kernels.resolver.find_lock import lock_path, places_of, site_folder
+from kernels.resolver.find_lock import caller, lock_path, places_of, site_folder
 from kernels.support.formatting import did_you_mean, wrong_type
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ NO_LOCK = ActiveLock()
 
 
 def active_lock(
-    by: Caller | None = None, *, only: str | None = None, file: str | os.PathLike[str] | None = None
+    by: str | None = None, *, only: str | None = None, file: str | os.PathLike[str] | None = None
 ) -> ActiveLock:
     """The lock of a caller. A lockfile is read once, and again when it has changed.
 
@@ -146,7 +145,7 @@ def active_lock(
         raise error.reworded(f"`KERNELS_LOCKFILE` is {path!r}: {error}") from None
 
 
-def required_lock(lockfile: str | os.PathLike[str] | None, by: Caller | None = None) -> ActiveLock:
+def required_lock(lockfile: str | os.PathLike[str] | None, by: str | None = None) -> ActiveLock:
     """The lock for a call that loads locked kernels only.
 
     Args:
@@ -159,7 +158,7 @@ def required_lock(lockfile: str | os.PathLike[str] | None, by: Caller | None = N
     return active_lock(by, only="a locked kernel is required", file=lockfile)
 
 
-def same_lock(one: Caller, other: Caller) -> bool:
+def same_lock(one: str, other: str) -> bool:
     """Whether two callers have the same lockfile, or none."""
     try:
         return one == other or lock_path(one) == lock_path(other)
@@ -167,11 +166,11 @@ def same_lock(one: Caller, other: Caller) -> bool:
         return False
 
 
-def _searched(by: Caller) -> tuple[str, ...]:
+def _searched(by: str) -> tuple[str, ...]:
     """Where a lockfile was searched, for a message."""
-    site = None if by.file is None else site_folder(os.path.abspath(by.file))
-    metadata = [] if site is None else [f"metadata of {by.file}'s distribution in {site}"]
-    places = places_of(by) or (f"{by.file or 'the current folder'} is in no project",)
+    site = site_folder(os.path.abspath(by)) if by else None
+    metadata = [] if site is None else [f"metadata of {by}'s distribution in {site}"]
+    places = places_of(by) or (f"{by or 'the current folder'} is in no project",)
     return (*metadata, *places, *_carried_lock())
 
 
