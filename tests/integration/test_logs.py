@@ -100,7 +100,8 @@ def test_a_retry_is_for_debugging_and_a_long_wait_for_a_person(
     [retry] = [each for each in records if "try 2 of 6 follows in" in each.getMessage()]
     assert retry.levelno == level
     assert retry.getMessage().endswith("Requests with a token have a higher limit.")
-    assert f"GET {hub.url}/api/kernels/acme/relu/refs: 429 in" in "\n".join(each.getMessage() for each in records)
+    refused = f"GET {hub.url}/api/kernels/acme/relu/refs: answered 429 in"
+    assert any(each.getMessage().startswith(refused) for each in records)
 
 
 def test_a_hub_that_does_not_answer_is_logged_with_each_try(hub: TestHub) -> None:
@@ -109,7 +110,7 @@ def test_a_hub_that_does_not_answer_is_logged_with_each_try(hub: TestHub) -> Non
         get_kernel("acme/relu", version=1, trust_remote_code=True)
     tries = [text for text in said(records, "kernels.sources.http") if text.startswith("GET ")]
     assert len(tries) == 4
-    assert all(": ConnectError in " in text for text in tries)
+    assert all(": did not answer (ConnectError: " in text for text in tries)
 
 
 def test_a_lock_that_is_waited_for_is_mentioned_once(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def worth_requesting(files: Sequence[RepoFile]) -> list[RepoFile]:
     """The files of a build that are requested before it is chosen: the largest and the smallest, up to a limit.
 
     Example:
+        >>> from kernels.models.snapshot import RepoFile
         >>> files = [RepoFile("a.py", 10, "2" * 40), RepoFile("a.so", 2**30, "1" * 40)]
         >>> [file.path for file in worth_requesting(files)]
         ['a.so', 'a.py']
