@@ -46,7 +46,7 @@ def test_a_notebook_runs_and_its_outputs_are_those_that_are_committed(ran: tuple
 
 
 def test_its_results_are_tables_plain_text_and_short_errors(ran: tuple[Path, Any]) -> None:
-    """Tables are plain HTML; nothing else is written to stderr; an error is five lines and its message."""
+    """Tables are plain HTML; nothing else is written to stderr; an error has the cell's frame and one of ours."""
     for output in (output for cell in ran[1].cells if cell.cell_type == "code" for output in cell.outputs):
         if output.output_type == "execute_result":
             assert set(output.data) <= {"text/plain", "text/html", "image/png"}
@@ -63,6 +63,7 @@ def test_its_results_are_tables_plain_text_and_short_errors(ran: tuple[Path, Any
                 "Cell",
                 "---->",
                 "File",
+                "--->",
                 f"{output.ename}:",
             ]
 
