@@ -67,7 +67,11 @@ class GitHubWorkflowPolicy:
         self._rule = Rule(signers, where=f"the policy for {repo_id}")
 
     def verify(self, cert: Any) -> None:
-        """Raise `sigstore.errors.VerificationError` for a certificate of a signer who may not."""
+        """Raise `sigstore.errors.VerificationError` for a certificate of a signer who may not.
+
+        Args:
+            cert: The certificate, of `cryptography`.
+        """
         from sigstore.errors import VerificationError
 
         try:

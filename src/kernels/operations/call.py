@@ -24,7 +24,7 @@ __all__ = ["KernelRequest", "check_user_agent", "context_for", "distinct_targets
 class KernelRequest(NamedTuple):
     """One kernel to get, with the arguments of `get_kernel`. A value: it cannot be changed.
 
-    Args:
+    Attributes:
         repo_id: The repository, `org/name`.
         version: A major version; not together with `revision`.
         revision: A branch, a tag or a commit.

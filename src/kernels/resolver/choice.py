@@ -213,7 +213,17 @@ def rank(
     check_arch: bool = True,
     device: int | str | None = None,
 ) -> Ranking:
-    """Judge variants by their names, and order those that fit. Arguments and errors are those of `resolve`.
+    """Judge variants by their names, and order those that fit.
+
+    Args:
+        names: The variants, `torch29-cxx11-cu126-x86_64-linux`.
+        target: The machine.
+        backend: The backend that builds must be for; the default is the target's.
+        check_arch: Whether a build must cover the device's architecture.
+        device: The device that it must run on, as for `resolve`, which has the same errors.
+
+    Returns:
+        Those that fit, the best one first, and those that do not.
 
     Example:
         >>> target = Target.parse("torch2.9-cu128-x86_64-linux")

@@ -97,6 +97,7 @@ class VariantRejected:
     kind: RejectionKind = field(default=RejectionKind.METADATA, compare=False)
     remedy: str = field(default="", compare=False)
     verdict: ClassVar[Literal["rejected"]] = "rejected"
+    """That it is not used."""
 
     @property
     def row(self) -> tuple[str, str, str]:
