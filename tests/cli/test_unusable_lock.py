@@ -14,7 +14,7 @@ ENTRY = {"dependency": {"repo-id": "acme/relu", "version": 1}, "lock": {"commit"
 
 LOCKS = {
     "no JSON": (b"<<<<<<< HEAD\n[]", "is not JSON"),
-    "no lock": (b'{"a": 1}', "expected a list of locked kernels"),
+    "no lock": (b'{"a": 1}', "Expected `array`, got `object`"),
     "the same twice": (json.dumps([ENTRY, ENTRY]).encode(), "acme/relu version 1 twice"),
     "a field twice": (json.dumps([ENTRY]).replace('{"commit"', '{"commit": "x", "commit"').encode(), "commit"),
     "nested": (b"[" * 100_000, "kernels.lock"),

@@ -207,7 +207,7 @@ def test_what_is_wrong_with_the_table_or_the_lock_is_an_error(tmp_path: Path) ->
         wheel_files(tmp_path)
     (tmp_path / "pyproject.toml").write_text(TABLE)
     (tmp_path / "kernels.lock").write_text("{}")
-    with pytest.raises(LockError, match="expected a list of locked kernels"):
+    with pytest.raises(LockError, match="Expected `array`, got `object`"):
         wheel_files(tmp_path)
 
 

@@ -107,18 +107,27 @@ def find(
     search = _Search(context, use, pick or _lock_then_source(context), admit, remember_allowed, together)
     way = _Way((requirement,))
     sources = _sources_of(context, requirement) if source is None else (source,)
+    moves: list[_Way] = []
     while True:
         outcome = search.in_first(sources, way)
         if not isinstance(outcome, _Way):
+            for move in moves:
+                _mention_move(context, move)
             result: _T = outcome
             return result
         *visited, old, new = outcome.asked
         check_move([*visited, old], new)
         way, sources = outcome, _sources_of(context, new)
         _check_signing_kept(context, old.repo_id, new.repo_id, sources[0])
-        warn_once(_log_moved, f"{old.repo_id} has moved to {new.repo_id}; ask for it there.")
-        if way.redirects and not way.former:
-            mention_unlocked(context, way.redirects[-1], new)
+        moves.append(way)
+
+
+def _mention_move(context: ResolveContext, move: _Way) -> None:
+    """Say, once, that a repository has moved: only where the destination is trusted and used."""
+    *_, old, new = move.asked
+    warn_once(_log_moved, f"{old.repo_id} has moved to {new.repo_id}; ask for it there.")
+    if move.redirects and not move.former:
+        mention_unlocked(context, move.redirects[-1], new)
 
 
 class _Search(NamedTuple):

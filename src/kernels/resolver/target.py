@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import sys
 from collections.abc import Sequence
@@ -114,7 +115,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def probe() -> Target:
         """This machine, looked at now."""
-        return Target(**machine_facts(probe_backend))
+        return Target(cpu=cpu_name(platform.machine()), **machine_facts(probe_backend))
 
     @staticmethod
     def parse(text: str) -> Target:
@@ -254,7 +255,7 @@ def _known() -> Target:
         return cached[1]
     with _lock:
         if _cache is None or _cache[0] != key:
-            _cache = (key, Target(**machine_facts(probe_backend_once)))
+            _cache = (key, Target(cpu=cpu_name(platform.machine()), **machine_facts(probe_backend_once)))
         return _cache[1]
 
 

@@ -23,7 +23,7 @@ _CPUS = {"arm64": "aarch64", "amd64": "x86_64", "x64": "x86_64"}
 
 
 def machine_facts(ask: Callable[[Backend], BackendProbe]) -> dict[str, Any]:
-    """What a `Target` says of this machine, by the names of its fields.
+    """What a `Target` says of this machine, by the names of its fields; all but the processor.
 
     Args:
         ask: Probes a backend.
@@ -59,7 +59,6 @@ def machine_facts(ask: Callable[[Backend], BackendProbe]) -> dict[str, Any]:
             notes[name].append(failures.get(name, unbuilt))
     return {
         "os": platform.system().lower(),
-        "cpu": cpu_name(platform.machine()),
         "os_version": _os_version(),
         "python": platform.python_version(),
         "free_threaded": _free_threaded(),
