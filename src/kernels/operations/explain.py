@@ -20,7 +20,7 @@ from kernels.resolver.found import Passed, leads_on, why_passed, with_passed
 from kernels.resolver.locks import NO_LOCK, ActiveLock, active_lock
 from kernels.resolver.metadata_of import read_metadata
 from kernels.resolver.target import Target
-from kernels.resolver.usable_build import choose_from_sources, how_to_mirror, other_version
+from kernels.resolver.usable_build import choose_from_sources, what_else
 from kernels.sources.base import Moved, Source
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import PathSource
@@ -170,17 +170,10 @@ def what_helps(choice: BuildChoice, *, here: bool) -> list[str]:
         here: Whether it was made for this machine.
     """
     resolution = choice.resolution
-    mirrored = how_to_mirror(choice, resolution.target)
-    if mirrored is not None:
-        return [advice(resolution, here=here), mirrored]
     context = msgspec.structs.replace(
         _context(Sources(choice.source), NO_LOCK), backend=resolution.backend, target=resolution.target
     )
-    if not choice.source.user_owned:
-        other = other_version(context, choice.found)
-        if other is not None:
-            return [other]
-    return [advice(resolution, here=here)]
+    return [line for line in (advice(resolution, here=here), what_else(context, choice)) if line is not None]
 
 
 def is_path(kernel: str | os.PathLike[str]) -> bool:

@@ -19,7 +19,7 @@ from kernels.sources.hub_errors import of_hub
 from kernels.support.formatting import format_names, shell_word
 from kernels.trust.publishers import Admission, unverified
 
-__all__ = ["choose_from_sources", "how_to_mirror", "no_build_error", "other_version", "usable_build"]
+__all__ = ["choose_from_sources", "usable_build", "what_else"]
 
 #: Versions that are looked at to name one that has a suitable build, and builds of each whose metadata is read.
 _MAX_ALTERNATIVES, _HINT_READ = 5, 16
@@ -41,7 +41,7 @@ def usable_build(context: ResolveContext, found: FoundSnapshot) -> BuildChoice:
     """
     choice = choose_build(context, found)
     if choice.best is None:
-        raise no_build_error(context, choice)
+        raise _no_build_error(context, choice)
     if found.admission is Admission.REFUSED:
         raise unverified(found.snapshot.repo_id, found.source.publishers)
     return choice
@@ -63,19 +63,14 @@ def choose_from_sources(
         choice = choose_build(context, found, every=every)
         refused = any(map(choice.resolution.rejects_for, (RejectionKind.SIGNATURE, RejectionKind.METADATA)))
         if choice.best is None and not found.final and not refused:  # refused, `get_kernel` asks no other source
-            raise no_build_error(context, choice)
+            raise _no_build_error(context, choice)
         return choice
 
     return find(context, requirement, judged, source, admit=False)
 
 
-def no_build_error(context: ResolveContext, choice: BuildChoice) -> KernelsError:
-    """The error for a snapshot of which no build can be used.
-
-    Args:
-        context: What the call resolves with.
-        choice: The choice, without a best build.
-    """
+def _no_build_error(context: ResolveContext, choice: BuildChoice) -> KernelsError:
+    """The error for a snapshot of which no build can be used."""
     found, source, snapshot = choice.found, choice.source, choice.snapshot
     if choice.resolution.rejects_for(RejectionKind.NOT_LOCAL):
         if found.admission is not Admission.GRANTED and not source.offline:
@@ -92,19 +87,25 @@ def no_build_error(context: ResolveContext, choice: BuildChoice) -> KernelsError
     error = no_suitable_build(choice.name, choice.resolution, here=context.target == Target.current())
     if not snapshot.builds and not source.user_owned:
         error = of_hub(error)
-    hint = _LOCAL_HINT if source.user_owned else how_to_mirror(choice, context.target)
-    if hint is None and found.final:
-        hint = other_version(context, found)
+    hint = what_else(context, choice)
     return error.reworded(f"{error}\n{hint}") if hint else error
 
 
-def how_to_mirror(choice: BuildChoice, target: Target) -> str | None:
-    """How to add a build that suits to a mirror that lacks it, a sentence; None if no such build is known.
+def what_else(context: ResolveContext, choice: BuildChoice) -> str | None:
+    """What may help where no build suits, beside another machine, a sentence; None if nothing is known.
 
     Args:
+        context: What the call resolves with.
         choice: The choice, without a best build.
-        target: The machine that it was made for.
     """
+    if choice.source.user_owned:
+        return _LOCAL_HINT
+    in_mirror = _how_to_mirror(choice, context.target)
+    return in_mirror or (_other_version(context, choice.found) if choice.found.final else None)
+
+
+def _how_to_mirror(choice: BuildChoice, target: Target) -> str | None:
+    """How to add a build that suits to a mirror that lacks it; None if no such build is known."""
     if not choice.resolution.rejects_for(RejectionKind.NOT_MIRRORED):
         return None
     found, repo_id, endpoint = choice.found, choice.snapshot.repo_id, choice.source.endpoint or ""
@@ -119,13 +120,8 @@ def how_to_mirror(choice: BuildChoice, target: Target) -> str | None:
     return f"To add it to the mirror{where}: kernels mirror {place} --repo {repo_id} --target '{target}'"
 
 
-def other_version(context: ResolveContext, found: FoundSnapshot) -> str | None:
-    """A sentence that names a version with a suitable build, if one of the newest has one.
-
-    Args:
-        context: What the call resolves with.
-        found: The snapshot that has none.
-    """
+def _other_version(context: ResolveContext, found: FoundSnapshot) -> str | None:
+    """A version with a suitable build, if one of the newest has one."""
     repo_id, version, source = found.requirement.repo_id, found.requirement.version, found.source
     if found.lock is not None:
         from kernels.models.lockfile import lock_again
