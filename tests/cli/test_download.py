@@ -186,12 +186,6 @@ def test_a_publisher_that_is_not_trusted_needs_a_word(kernels: Callable[..., Any
     assert kernels("download", "eve/relu", "--version", 1, "--trust-remote-code").exit_code == 0
 
 
-def test_the_lock_goes_along(kernels: Callable[..., Any], project: Path, tmp_path: Path) -> None:
-    done = kernels("download", project, "--to", tmp_path / "to")
-    assert done.stdout.splitlines()[-1].startswith(f"Downloaded 1 build of 1 into {tmp_path / 'to'}, ")
-    assert (tmp_path / "to" / "kernels.lock").read_bytes() == (project / "kernels.lock").read_bytes()
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such terminals")
 @pytest.mark.parametrize("hidden", [False, True])
 def test_progress_is_shown_on_a_terminal_alone(relu: TestHub, hidden: bool) -> None:

@@ -58,12 +58,6 @@ def files(project: Path) -> set[str]:
     return {path.name for path in project.iterdir()}
 
 
-def chain(hub: TestHub, length: int) -> None:
-    for number in range(length):
-        following = [(f"acme/k{number + 1}", 1)] if number + 1 < length else []
-        hub.make_repo(f"acme/k{number}", depends=following)
-
-
 # What is locked
 
 
@@ -370,17 +364,8 @@ def test_a_broken_file_of_hashes_is_made_anew_as_its_error_says(
     assert beside.read_bytes() == right
 
 
-@pytest.mark.parametrize(
-    "options", [[], ["--hashes"], ["--upgrade"], ["--rehash"]], ids=lambda it: " ".join(it) or "none"
-)
 def test_hashes_of_builds_that_a_mirror_does_not_carry_are_kept(
-    hub: TestHub,
-    lock: Run,
-    kernels: Run,
-    project: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: list[str],
+    hub: TestHub, lock: Run, kernels: Run, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.make_repo(variants=["torch-cpu", "torch-cuda"])
     lock(project, "--hashes")
@@ -390,7 +375,8 @@ def test_hashes_of_builds_that_a_mirror_does_not_carry_are_kept(
     assert done.exit_code == 0, done.stderr
     monkeypatch.setenv("KERNELS_HUB", str(carried))
     assert len(list(carried.glob("archives/*/*"))) == 1
-    assert "matches the project" in lock(project, *options).stdout
+    for options in ([], ["--hashes"], ["--upgrade"], ["--rehash"]):
+        assert "matches the project" in lock(project, *options).stdout
     assert hashes_path(project / "kernels.lock").read_bytes() == before
 
 
@@ -501,9 +487,14 @@ def test_an_upgrade_of_what_nobody_needs_is_an_error(hub: TestHub, lock: Run, pr
     assert files(project) == {"pyproject.toml"}
 
 
-def test_an_untrusted_publisher_is_not_locked_unless_one_asks_for_it(hub: TestHub, lock: Run, project: Path) -> None:
+@pytest.mark.parametrize(
+    "relu", [{"depends": [("stranger/base", 1)]}, {"variants": [], "redirect": "stranger/base"}], ids=["needs", "moved"]
+)
+def test_an_untrusted_publisher_is_not_locked_unless_one_asks_for_it(
+    hub: TestHub, lock: Run, project: Path, relu: dict[str, Any]
+) -> None:
     hub.make_repo("stranger/base")
-    hub.make_repo(depends=[("stranger/base", 1)])
+    hub.make_repo(**relu)
     assert "'stranger' is not one that" in failed(lock(project))
     assert files(project) == {"pyproject.toml"}
     assert hub.count("stranger/base/resolve") == 0
@@ -511,77 +502,39 @@ def test_an_untrusted_publisher_is_not_locked_unless_one_asks_for_it(hub: TestHu
     assert len(pins(project)) == 2
 
 
-@pytest.mark.parametrize(
-    ("locked", "offline", "said"),
-    [
-        (True, True, "HF_HUB_OFFLINE"),
-        (False, True, "HF_HUB_OFFLINE"),
-        (True, False, "Connection refused"),
-        (False, False, "Connection refused"),
-    ],
-)
+@pytest.mark.parametrize("locked", [True, False])
 def test_why_nothing_can_be_asked_is_said(
-    hub: TestHub,
-    lock: Run,
-    project: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    locked: bool,
-    offline: bool,
-    said: str,
+    hub: TestHub, lock: Run, project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, locked: bool
 ) -> None:
     hub.make_repo()
     if locked:
         lock(project)
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "another"))
     hub.down()
-    if offline:
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert said in failed(lock(project, "--check"))
+    assert "Connection refused" in failed(lock(project, "--check"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "HF_HUB_OFFLINE" in failed(lock(project, "--check"))
 
 
-@pytest.mark.parametrize("offline", [False, True])
-@pytest.mark.parametrize(
-    "options", [["--upgrade"], ["--upgrade-repo", "acme/relu"], ["--upgrade", "--check"]], ids=lambda it: it[-1]
-)
+@pytest.mark.parametrize("options", [["--upgrade"], ["--upgrade-repo", "acme/relu"]], ids=lambda it: it[-1])
 def test_an_upgrade_without_the_hub_is_an_error_whatever_the_cache_knows(
-    hub: TestHub, lock: Run, project: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], offline: bool
+    hub: TestHub, lock: Run, project: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
     hub.make_repo()
     lock(project)
     first = pins(project)
     hub.make_repo(seed="newer")
     hub.down()
-    if offline:
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert ("was not asked (HF_HUB_OFFLINE=1)" if offline else "did not answer") in failed(lock(project, *options))
+    assert "did not answer" in failed(lock(project, *options))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "was not asked (HF_HUB_OFFLINE=1)" in failed(lock(project, *options))
     assert pins(project) == first
-    hub.up()
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    assert lock(project, "--upgrade").exit_code == 0
-    assert pins(project) != first
-
-
-def test_where_a_repository_has_moved_to_is_trusted_on_its_own(hub: TestHub, lock: Run, project: Path) -> None:
-    hub.make_repo("stranger/relu")
-    hub.make_repo(variants=[], redirect="stranger/relu")
-    assert "'stranger' is not one that" in failed(lock(project))
 
 
 def test_dependencies_in_a_circle_are_shown(hub: TestHub, lock: Run, project: Path) -> None:
     hub.make_repo("acme/relu", variants=["torch-cpu"], depends=[("acme/base", 1)])
     hub.make_repo("acme/base", variants=["torch-cuda"], depends=[("acme/relu", 1)])
-    message = failed(lock(project))
-    assert "lead in a circle: acme/" in message
-    assert "acme/relu -> acme/base -> acme/relu" in message
-
-
-def test_a_chain_of_a_thousand_kernels_is_given_up_early(hub: TestHub, lock: Run, project: Path) -> None:
-    chain(hub, 1000)
-    asks(project, '"acme/k0" = 1')
-    assert "nest more than 32 deep: acme/k0 -> " in failed(lock(project))
-    assert hub.count("/tree/") <= 33
-    assert files(project) == {"pyproject.toml"}
+    assert "lead in a circle: acme/relu -> acme/base -> acme/relu" in failed(lock(project))
 
 
 def test_metadata_that_cannot_be_had_is_an_error_and_no_shorter_lock(
@@ -603,16 +556,6 @@ def test_a_folder_in_place_of_a_hub_has_nothing_to_pin(
     monkeypatch.setenv("KERNELS_HUB", str(hub.root))
     monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", "acme")
     assert "has no commits" in failed(lock(project))
-
-
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_lock_that_cannot_be_written_is_one_line(hub: TestHub, lock: Run, project: Path) -> None:
-    hub.make_repo()
-    project.chmod(0o500)
-    try:
-        assert "Cannot write" in failed(lock(project))
-    finally:
-        project.chmod(0o700)
 
 
 def test_a_lock_whose_folder_is_a_file_is_one_line(hub: TestHub, lock: Run, project: Path) -> None:

@@ -112,6 +112,11 @@ def test_each_thing_that_is_missing_or_broken_has_its_result(build: Path, sign: 
     (build / "metadata.json").unlink()
     assert verify_variant(build) == VerificationResult.MetadataMissing()
 
+    with (build / "metadata.json.sigstore").open("wb") as file:
+        file.truncate(100_000_000)
+    reason = "its metadata.json.sigstore has 100000000 bytes; at most 1048576 are read"
+    assert verify_variant(build) == VerificationResult.SignatureBundleInvalid(reason)
+
 
 def test_a_policy_names_at_least_one_workflow() -> None:
     with pytest.raises(ValueError, match="`signer_uris` is empty"):
