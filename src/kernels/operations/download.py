@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernels.errors import HubUnavailable, LockError, RequestError
+from kernels.errors import LockError, RequestError
 from kernels.models.lockfile import Lock
 from kernels.models.requirement import Requirement
 from kernels.operations.call import check_user_agent, distinct_targets
@@ -210,7 +210,9 @@ def _download(
         plans, failures = plan(context)
         builds, failed = _fetch(deduplicate_builds(plans), progress)
         arrived |= {each.path for each in builds if each.new}
-        again = _without_undelivered(context, failed)
+        again = without_undelivered(
+            context, [(each.planned, each.error) for each in failed if each.planned is not None]
+        )
         if again is None:
             return Downloads(tuple(replace(each, new=each.path in arrived) for each in builds), (*failures, *failed))
         context = again
@@ -229,15 +231,6 @@ def _plan(
     if pins is not None:  # all kernels of a lockfile
         failures = [each for each in failures if not is_dependency_only(each, context, pins)]
     return [each for each in planned if isinstance(each, KernelPlan)], failures
-
-
-def _without_undelivered(context: ResolveContext, failures: Sequence[DownloadFailure]) -> ResolveContext | None:
-    """The context in which all is planned again; None if no other source may have a build that failed."""
-    before = context
-    for failure in failures:
-        if failure.planned is not None and isinstance(failure.error, HubUnavailable):
-            context = without_undelivered(context, failure.planned, failure.error) or context
-    return None if context is before else context
 
 
 # The requirements

@@ -57,22 +57,22 @@ def install(
         context = replace(context, likely=likely)
         while True:
             tree = plan_tree(context, requirement, source)
-            undelivered: list[tuple[Planned, HubUnavailable]] = []
+            failed: list[tuple[Planned, HubUnavailable]] = []
 
             def fetch(planned: Planned, there: Path | None = None) -> Installed:
                 try:
                     return fetch_build(planned, held, there)
                 except HubUnavailable as error:
-                    undelivered.append((planned, error))  # noqa: B023
+                    failed.append((planned, error))  # noqa: B023
                     raise
 
             try:
                 return _each(fetch, tree.builds)
             except HubUnavailable:
                 # What one source lists and cannot give is planned again without it.
-                planned, error = undelivered[0]
-                elsewhere = without_undelivered(context, planned, error)
+                elsewhere = without_undelivered(context, failed)
                 if elsewhere is None:
+                    planned, error = failed[0]
                     raise with_passed(error, planned.found.passed) from error
                 context = elsewhere
 

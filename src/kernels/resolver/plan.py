@@ -6,7 +6,7 @@ of trusted publishers may have been requested by then: small ones wait in memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -265,26 +265,26 @@ def mention_absent(found: FoundSnapshot) -> None:
         )
 
 
-def without_undelivered(context: ResolveContext, planned: Planned, error: HubUnavailable) -> ResolveContext | None:
-    """The context in which a plan is made again, without the source of a build that could not be downloaded.
+def without_undelivered(context: ResolveContext, failed: Iterable[tuple[Planned, Exception]]) -> ResolveContext | None:
+    """The context in which a plan is made again, without the sources of builds that could not be downloaded.
 
     The ranks of a job use one commit. If only one of them cannot download it, another source's branch is no help.
 
     Args:
         context: The context of the plan.
-        planned: The build.
-        error: Why it could not be downloaded. Content that differs is no such error: no other source hides it.
+        failed: The builds, and why. Content that differs leads to no other source, which would hide it.
 
     Returns:
         The context; None where no other source may be asked.
     """
-    found = planned.found
-    is_last = found.source is context.sources.all_of(found.asked.repo_id)[-1]
-    one_commit = found.lock is not None or found.requirement.commit is not None or not distributed.in_job()
-    if is_last or not one_commit or not leads_on(error):
-        return None
-    undelivered = {(found.source.name, found.asked.repo_id): error}
-    return replace(context, undelivered={**context.undelivered, **undelivered})
+    undelivered: dict[tuple[str, str], HubUnavailable] = {}
+    for planned, error in failed:
+        found = planned.found
+        is_last = found.source is context.sources.all_of(found.asked.repo_id)[-1]
+        one_commit = found.lock is not None or found.requirement.commit is not None or not distributed.in_job()
+        if isinstance(error, HubUnavailable) and leads_on(error) and one_commit and not is_last:
+            undelivered[found.source.name, found.asked.repo_id] = error
+    return replace(context, undelivered={**context.undelivered, **undelivered}) if undelivered else None
 
 
 # All that a kernel depends on
