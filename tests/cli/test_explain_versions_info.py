@@ -101,9 +101,9 @@ def test_explain_takes_a_lockfile(relu: TestHub, kernels: Callable[..., Any], tm
 
 
 def test_explain_says_where_get_kernel_would_refuse_the_publisher(hub: TestHub, kernels: Callable[..., Any]) -> None:
-    hub.make_repo("acme/relu", version=1, variants=["torch-universal"])
-    trusted = kernels("explain", "acme/relu", "--version", 1)
-    assert "trust" not in trusted.stdout
+    hub.make_repo("acme/relu", variants=["torch-universal"], metadata={"kernels-minver": "0.1.0"})
+    trusted = kernels("explain", "acme/relu", "--version", 1, "--check")
+    assert (trusted.exit_code, "trust" in trusted.stdout, "would fail" in trusted.stdout) == (0, False, False)
     hub.make_repo("stranger/relu", version=1, variants=["torch-universal"])
     refused = kernels("explain", "stranger/relu", "--version", 1)
     assert refused.exit_code == 0
@@ -139,13 +139,6 @@ def test_explain_says_what_the_chosen_build_needs_in_the_words_of_the_error(
     assert ("Loading it would fail" in other.stdout, other.exit_code) == (there, int(there))
 
 
-def test_explain_says_nothing_of_what_is_there(hub: TestHub, kernels: Callable[..., Any]) -> None:
-    hub.make_repo("acme/relu", variants=["torch-universal"], metadata={"kernels-minver": "0.1.0"})
-    shown = kernels("explain", "acme/relu", "--version", 1, "--check")
-    assert (shown.exit_code, "would fail" in shown.stdout) == (0, False)
-    assert json.loads(kernels("explain", "acme/relu", "--version", 1, "--json").stdout)["unmet"] is None
-
-
 def test_a_folders_builds_are_explained_and_a_folder_has_one_version(
     tmp_path: Path, isolated_env: Path, kernels: Callable[..., Any]
 ) -> None:
@@ -153,8 +146,9 @@ def test_a_folders_builds_are_explained_and_a_folder_has_one_version(
     result = kernels("explain", folder, "--target", HOPPER)
     assert result.exit_code == 0, result.stderr
     assert table(result.stdout)["torch-cuda"].split()[1] == "chosen"
-    refused = kernels("explain", folder, "--version", 1)
-    assert (refused.exit_code, "has one version only" in refused.stderr) == (1, True)
+    for command, option in (("explain", "--version"), ("info", "--version"), ("info", "--revision")):
+        refused = kernels(command, folder, option, 1)
+        assert (refused.exit_code, "has one version only" in refused.stderr) == (1, True)
     versions = kernels("versions", folder)
     assert (versions.exit_code, f"`kernels info {folder}`" in versions.stderr) == (1, True)
 
@@ -322,6 +316,7 @@ def test_versions_beyond_the_newest_50_are_counted_and_not_looked_at(hub: TestHu
     hub.replace("/acme/relu/refs", lambda body: json.dumps({"branches": many, "tags": []}).encode())
     hub.clear()
     title, *_, last = kernels("versions", "acme/relu").stdout.splitlines()
+    assert len(hub.requests) < 5 * 50
     assert title == "acme/relu: the newest 50; 10 older versions are not shown"
     assert last.split()[0] == "11"
     said = json.loads(kernels("versions", "acme/relu", "--json").stdout)
@@ -413,19 +408,6 @@ def test_info_of_a_build_without_valid_metadata_shows_what_can_be_known(
     assert "not valid metadata" in reasons["torch-cpu"]
     assert "not a variant's name" in reasons["spoon-cpu"]
     assert said["fits"] is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--version", "1"], "`version` 1 of"),
-        (["--revision", "main"], "`revision` 'main' of"),
-    ],
-)
-def test_a_folder_has_no_versions(tmp_path: Path, kernels: Callable[..., Any], arguments: list[str], says: str) -> None:
-    result = kernels("info", make_repo(tmp_path, "acme/relu"), *arguments)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert says in result.stderr
 
 
 @pytest.mark.parametrize(("kernel", "says"), [("./absent", "absent"), ("acme/absent", "acme/absent")])

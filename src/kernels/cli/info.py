@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernels.cli._arguments import AsJson, Kernel, Revision, Version
+from kernels.cli._arguments import AsJson, Kernel, Revision, Version, require_no_version
 from kernels.cli._output import format_size, print_fields, print_json, print_line, print_table
 from kernels.support.formatting import plural
 
@@ -36,8 +36,10 @@ def info(
     """
     from kernels.operations import explain
 
-    found = explain.repository_info(kernel, version=version, revision=revision)
     path = Path(kernel).expanduser() if explain.is_path(kernel) else None
+    if path is not None:
+        require_no_version(kernel, version, revision)
+    found = explain.repository_info(kernel, version=version, revision=revision)
     if as_json:
         print_json(_plain(found, path))
         return

@@ -114,7 +114,7 @@ def repository_info(
     Args:
         kernel: A repository, `org/name`, or the path of a kernel's folder: one that exists, or that starts with a dot
             or a slash.
-        version: A major version of the repository.
+        version: A major version of the repository; a folder has only one.
         revision: A branch, a tag or a commit of the repository.
 
     Returns:
@@ -128,11 +128,8 @@ def repository_info(
     if not is_path(kernel):
         requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
         choice = choose_from_sources(_context(open_sources(), active_lock()), requirement)
-    elif version is None and revision is None:
-        choice = explain_folder(Path(kernel))
     else:
-        asked = f"`version` {version}" if version is not None else f"`revision` {revision!r}"
-        raise RequestError(f"{asked} of {kernel}: a folder has one version only. Leave it out, or name a repository.")
+        choice = explain_folder(Path(kernel))
     return msgspec.structs.replace(choice, metadata=_metadata(choice))
 
 
