@@ -180,11 +180,10 @@ def prefetch(request: DownloadRequest, progress: MirrorProgress | None = None) -
     plan = partial(_plan, asked=asked, machines=machines, pins=None if request.kernels else pins)
     if carried is not None:
         return _carry(carried, *plan(context), locked)
-    # Of more kernels, or machines, few builds would be requested ahead.
-    if len(machines) > 1 or request.all_variants or len(asked) > AT_ONCE:
-        return _download(context, plan, progress)
     with LikelyBuilds() as likely:
-        return _download(msgspec.structs.replace(context, likely=likely), plan, progress)
+        # Of several machines, the likely build of one would be dropped for that of the next.
+        ahead = likely if len(machines) == 1 else None
+        return _download(msgspec.structs.replace(context, likely=ahead), plan, progress)
 
 
 _Plans = tuple[list[KernelPlan], list[DownloadFailure]]
