@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernels import settings
 from kernels.errors import RequestError, StoreError
 from kernels.models.lockfile import HASHES_FILE, LOCK_FILE, hashes_path
-from kernels.operations.download_plan import DownloadedBuild, DownloadFailure, KernelPlan, WantedBuild
 from kernels.operations.mirroring.request import MirrorProgress
 from kernels.operations.mirroring.run import PlannedMirroring
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import FolderSource
 from kernels.support.files import replace_file
 
-__all__ = ["CarriedMirror", "keep_lock"]
+__all__ = ["keep_lock", "open_carried"]
 
 
-class CarriedMirror:
-    """A mirror in a folder, for machines that cannot reach a Hub.
+def open_carried(
+    root: Path, sources: Sources, repositories: Sequence[str], progress: MirrorProgress | None
+) -> PlannedMirroring:
+    """A mirror in a folder, for machines that cannot reach a Hub. The folder is created with the first build.
 
     Args:
-        to: The folder; it is created with the first build.
+        root: The folder.
         sources: Where kernels come from.
         repositories: The repositories that were asked for.
         progress: Receives the progress.
@@ -32,40 +33,15 @@ class CarriedMirror:
         RequestError: It contains other files, or the cache, or is signed and there is no key. Nothing was changed.
         StoreError: It cannot be written. Nothing was changed.
     """
-
-    def __init__(
-        self, to: Path, sources: Sources, repositories: Sequence[str], progress: MirrorProgress | None
-    ) -> None:
-        self.root = Path(os.path.expanduser(to)).absolute()
-        if isinstance(sources.default, FolderSource):
-            raise RequestError(
-                f"Kernels come from {sources.default.name} (KERNELS_HUB): copy that folder to {to} instead."
-            )
-        cache = Path(os.path.realpath(settings.cache_dir()))
-        if cache.is_relative_to(os.path.realpath(self.root)):
-            raise RequestError(f"{self.root} contains the cache ({cache}). Name another folder.")
-        _check_writable(self.root)
-        self._mirroring = PlannedMirroring(str(self.root), sources, repositories, progress)
-
-    def put(
-        self, plans: Iterable[KernelPlan], wanted: Sequence[WantedBuild]
-    ) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
-        """Put the builds of plans into the mirror.
-
-        Args:
-            plans: The plans.
-            wanted: Their builds, each once.
-        """
-        if not wanted:
-            return [], []
-        result = self._mirroring.put(plans)
-        there = {(each.repo_id, each.commit, each.variant): each for each in result.builds}
-        builds = [
-            DownloadedBuild(*each.key, each.size, each.targets, self.root / self._mirroring.archive(found), found.new)
-            for each in wanted
-            if (found := there.get(each.key)) is not None
-        ]
-        return builds, list(result.failures)
+    if isinstance(sources.default, FolderSource):
+        raise RequestError(
+            f"Kernels come from {sources.default.name} (KERNELS_HUB): copy that folder to {root} instead."
+        )
+    cache = Path(os.path.realpath(settings.cache_dir()))
+    if cache.is_relative_to(os.path.realpath(root)):
+        raise RequestError(f"{root} contains the cache ({cache}). Name another folder.")
+    _check_writable(root)
+    return PlannedMirroring(str(root), sources, repositories, progress)
 
 
 def keep_lock(root: Path, path: Path) -> None:

@@ -17,7 +17,7 @@ from kernels.errors import LockError, RequestError
 from kernels.models.lockfile import Lock
 from kernels.models.requirement import Requirement
 from kernels.operations.call import check_user_agent, distinct_targets
-from kernels.operations.carried import CarriedMirror, keep_lock
+from kernels.operations.carried import keep_lock, open_carried
 from kernels.operations.download_plan import (
     PROBLEMS,
     DownloadedBuild,
@@ -30,10 +30,11 @@ from kernels.operations.download_plan import (
 )
 from kernels.operations.install import AT_ONCE, fetch_build
 from kernels.operations.mirroring.request import MirrorProgress
+from kernels.operations.mirroring.run import PlannedMirroring
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.likely_builds import LikelyBuilds
-from kernels.resolver.locks import ActiveLock, active_lock
+from kernels.resolver.locks import active_lock
 from kernels.resolver.plan import without_undelivered
 from kernels.resolver.target import Target
 from kernels.support.formatting import wrong_type
@@ -164,9 +165,8 @@ def prefetch(request: DownloadRequest, progress: MirrorProgress | None = None) -
     if not request.all_variants:
         machines = [*distinct_targets(request.targets or (None,))]
     sources = open_sources(user_agent=request.user_agent, overrides=False)
-    carried = None
-    if request.to is not None:
-        carried = CarriedMirror(Path(request.to), sources, [each.repo_id for each in asked], progress)
+    root = None if request.to is None else Path(os.path.expanduser(request.to)).absolute()
+    mirroring = None if root is None else open_carried(root, sources, [each.repo_id for each in asked], progress)
     context = ResolveContext(
         sources=sources,
         target=Target.current(),
@@ -178,8 +178,8 @@ def prefetch(request: DownloadRequest, progress: MirrorProgress | None = None) -
         prerequisites=not (request.targets or request.to or request.all_variants),
     )
     plan = partial(_plan, asked=asked, machines=machines, pins=None if request.kernels else pins)
-    if carried is not None:
-        return _carry(carried, *plan(context), locked)
+    if root is not None and mirroring is not None:
+        return _carry(root, mirroring, *plan(context), locked.lock)
     with LikelyBuilds() as likely:
         # Of several machines, the likely build of one would be dropped for that of the next.
         ahead = likely if len(machines) == 1 else None
@@ -190,14 +190,22 @@ _Plans = tuple[list[KernelPlan], list[DownloadFailure]]
 
 
 def _carry(
-    carried: CarriedMirror, plans: list[KernelPlan], failures: list[DownloadFailure], locked: ActiveLock
+    root: Path, mirroring: PlannedMirroring, plans: list[KernelPlan], failures: list[DownloadFailure], lock: Lock | None
 ) -> Downloads:
     """Put kernels into a mirror in a folder, with the lock that chose their commits."""
     wanted = deduplicate_builds(plans)
-    builds, failed = carried.put(plans, wanted)
-    if locked.lock is not None and any(each.planned.found.lock for each in wanted):
-        keep_lock(carried.root, Path(locked.lock.where))
-    return Downloads(tuple(builds), (*failures, *failed))
+    if not wanted:
+        return Downloads((), tuple(failures))
+    result = mirroring.put(plans)
+    there = {(each.repo_id, each.commit, each.variant): each for each in result.builds}
+    builds = tuple(
+        DownloadedBuild(*each.key, each.size, each.targets, root / mirroring.archive(found), found.new)
+        for each in wanted
+        if (found := there.get(each.key)) is not None
+    )
+    if lock is not None and any(each.planned.found.lock for each in wanted):
+        keep_lock(root, Path(lock.where))
+    return Downloads(builds, (*failures, *result.failures))
 
 
 def _download(
