@@ -112,9 +112,8 @@ def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, 
         return
     facts["listed"] = hashlib.sha256(msgspec.json.encode(files)).hexdigest()
     path = source.check_record(snapshot, variant)
-    known = None if path is None else read_record(path, CheckRecord)
-    unchanged = known is not None and known.files == found
-    if known is not None and (unchanged or spared) and source.verify != "load" and facts.items() <= known.facts.items():
+    known = None if path is None or source.verify == "load" else read_record(path, CheckRecord)
+    if known is not None and (known.files == found or spared) and facts.items() <= known.facts.items():
         _touch(path)
         return
     source.repair(snapshot, variant, content)
@@ -124,8 +123,7 @@ def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, 
         _check_pin(snapshot, variant, content, expected.pinned, expected.lock)
     # A file that was changed meanwhile, or downloaded again, is another file: the next load checks that one.
     if path is not None and BuildContent(folder).identities() == found:
-        # What another lock pins is still true of the same files.
-        write_record(path, CheckRecord({**(known.facts if known is not None and unchanged else {}), **facts}, found))
+        write_record(path, CheckRecord(facts, found))
 
 
 def _touch(path: Path | None) -> None:
