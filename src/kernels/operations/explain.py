@@ -12,7 +12,7 @@ import msgspec
 
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.models.requirement import Requirement, check_repo_id
-from kernels.operations.open_sources import open_sources
+from kernels.operations.call import KernelRequest, context_for
 from kernels.resolver.advice import advice
 from kernels.resolver.build_choice import MAX_READ, BuildChoice
 from kernels.resolver.context import ResolveContext
@@ -95,8 +95,8 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
         RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
         HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
     """
-    context = _context(open_sources(), NO_LOCK)
-    found = _heads(context, check_repo_id(repo_id))
+    context = context_for(KernelRequest(repo_id, lock=NO_LOCK))
+    found = _heads(context, repo_id)
     lock = active_lock()
 
     def look(item: tuple[VersionInfo, Source]) -> VersionInfo:
@@ -126,8 +126,8 @@ def repository_info(
         HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
     """
     if not is_path(kernel):
-        requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
-        choice = choose_from_sources(_context(open_sources(), active_lock()), requirement)
+        request = KernelRequest(os.fspath(kernel), version, revision)
+        choice = choose_from_sources(context_for(request), request.requirement)
     else:
         choice = explain_folder(Path(kernel))
     return msgspec.structs.replace(choice, metadata=_metadata(choice))
@@ -153,9 +153,7 @@ def explain_folder(
         source = PathSource(path.expanduser().absolute())
     except RuntimeError:
         raise RequestError(f"`kernel` is {str(path)!r}, but there is no such user's home to find.") from None
-    context = msgspec.structs.replace(
-        _context(Sources(source), NO_LOCK), backend=backend, target=target or Target.current()
-    )
+    context = _context_of(source, target or Target.current(), backend)
     return choose_from_sources(context, source.requirement, source)
 
 
@@ -167,9 +165,7 @@ def what_helps(choice: BuildChoice, *, here: bool) -> list[str]:
         here: Whether it was made for this machine.
     """
     resolution = choice.resolution
-    context = msgspec.structs.replace(
-        _context(Sources(choice.source), NO_LOCK), backend=resolution.backend, target=resolution.target
-    )
+    context = _context_of(choice.source, resolution.target, resolution.backend)
     return [line for line in (advice(resolution, here=here), what_else(context, choice)) if line is not None]
 
 
@@ -196,9 +192,11 @@ def is_path(kernel: str | os.PathLike[str]) -> bool:
     return False
 
 
-def _context(sources: Sources, lock: ActiveLock) -> ResolveContext:
+def _context_of(source: Source, target: Target, backend: str | None) -> ResolveContext:
+    """The context in which the builds of one source are judged."""
+    sources, signing = Sources(source), active_policy()
     return ResolveContext(
-        sources=sources, target=Target.current(), trust=TrustPolicy(), signing=active_policy(), lock=lock
+        sources=sources, target=target, trust=TrustPolicy(), signing=signing, lock=NO_LOCK, backend=backend
     )
 
 

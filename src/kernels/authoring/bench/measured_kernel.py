@@ -14,17 +14,14 @@ from kernels.authoring.bench.scripts import FOLDER, PATTERN
 from kernels.authoring.compile.freshness import rebuild_advice, stale_builds
 from kernels.authoring.compile.sources.workspace import Workspace, find_workspace
 from kernels.errors import InvalidRepository, RequestError, UntrustedSignature
-from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile, is_bytecode
+from kernels.operations.call import KernelRequest, context_for
 from kernels.operations.explain import is_path
-from kernels.operations.open_sources import open_sources
-from kernels.resolver.context import ResolveContext
-from kernels.resolver.locks import active_lock
 from kernels.resolver.plan import Planned, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources.folder import PathSource
 from kernels.support.files import read_bounded
-from kernels.trust.policy import Policy, active_policy
+from kernels.trust.policy import Policy
 from kernels.trust.publishers import Admission, TrustPolicy, admission, ask_trust, unverified
 
 __all__ = ["MeasuredKernel", "prepare_kernel"]
@@ -66,17 +63,11 @@ def prepare_kernel(
         UntrustedSignature: The repository must be signed, and signatures do not cover benchmarks.
         KernelsError: As for `get_kernel`.
     """
-    context = ResolveContext(
-        sources=open_sources(),
-        target=Target.current(),
-        trust=TrustPolicy.of(trust_remote_code),
-        signing=active_policy(),
-        lock=active_lock(),
-        backend=backend,
-        device=device,
+    request = KernelRequest(
+        os.fspath(kernel), version, revision, backend, trust_remote_code=trust_remote_code, device=device
     )
     path: Path | None = None
-    workspace = None
+    workspace = source = None
     if is_path(kernel):
         if version is not None or revision is not None:
             raise RequestError(
@@ -85,12 +76,11 @@ def prepare_kernel(
         path = Path(os.path.expanduser(kernel)).absolute()
         workspace = _workspace(path)
         source = PathSource(path if workspace is None else workspace.folder)
-        planned = plan_tree(context, source.requirement, source).root
-    else:
-        requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
-        planned = plan_tree(context, requirement).root
-        if isinstance(planned.source, PathSource):  # LOCAL_KERNELS names a folder for it
-            path = planned.source.path
+        request = request.with_changes(repo_id=source.requirement.repo_id)
+    context = context_for(request)
+    planned = plan_tree(context, request.requirement, source).root
+    if source is None and isinstance(planned.source, PathSource):  # LOCAL_KERNELS names a folder for it
+        path = planned.source.path
     named = _torch_device(planned, device)
     if path is not None:
         home, folders = path, [path]

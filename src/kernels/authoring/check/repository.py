@@ -7,20 +7,16 @@ from pathlib import Path
 from kernels.authoring.check.audit import VariantAudit, audit_variant
 from kernels.errors import InvalidMetadata, NoSuitableBuild, UntrustedSignature
 from kernels.models.metadata import Digest
-from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
+from kernels.operations.call import KernelRequest, context_for
 from kernels.operations.install_check import ExpectedContent, check_build
-from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.find import find
 from kernels.resolver.found import FoundSnapshot
-from kernels.resolver.locks import active_lock
 from kernels.resolver.metadata_of import metadata_of
 from kernels.resolver.plan import plan_tree
-from kernels.resolver.target import Target
 from kernels.resolver.usable_build import choose_from_sources
-from kernels.trust.policy import active_policy
-from kernels.trust.publishers import Admission, TrustPolicy, unverified
+from kernels.trust.publishers import Admission, unverified
 
 __all__ = ["audit_repository"]
 
@@ -54,15 +50,8 @@ def audit_repository(
         NoSuitableBuild: No build fits this machine, or there are no builds (a `FileNotFoundError`).
         KernelsError: As for `get_kernel`.
     """
-    context = ResolveContext(
-        sources=open_sources(overrides=False),
-        target=Target.current(),
-        trust=TrustPolicy.of(trust_remote_code),
-        signing=active_policy(),
-        lock=active_lock(),
-        prerequisites=False,
-    )
-    requirement = Requirement(repo_id, version=version, revision=revision)
+    request = KernelRequest(repo_id, version, revision, trust_remote_code=trust_remote_code, local_kernels=False)
+    context, requirement = context_for(request, prerequisites=False), request.requirement
     if dynamic:
         variant: str | None = None
         try:
