@@ -13,15 +13,12 @@ from msgspec.structs import replace
 
 from kernels.errors import HubUnavailable, NoSuitableBuild, NotInCache
 from kernels.models.lockfile import ContentHash, Pin, unpinned_build
-from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
-from kernels.operations.open_sources import open_sources
+from kernels.operations.call import KernelRequest, context_for
 from kernels.operations.verify_report import BuildReport, report_on_folder
 from kernels.resolver.advice import no_suitable_build
-from kernels.resolver.context import ResolveContext
 from kernels.resolver.find import find
-from kernels.resolver.locks import ActiveLock, active_lock
-from kernels.resolver.target import Target
+from kernels.resolver.locks import active_lock
 from kernels.resolver.usable_build import choose_from_sources
 from kernels.sources.base import Source
 from kernels.sources.cached import CachedSource
@@ -29,7 +26,7 @@ from kernels.sources.folder import PathSource
 from kernels.support.checks import CheckResult
 from kernels.support.tasks import side_by_side
 from kernels.trust.policy import Policy, Rule, policy_to_verify
-from kernels.trust.publishers import TrustPolicy, is_refused
+from kernels.trust.publishers import is_refused
 
 __all__ = ["verify_lock", "verify_path", "verify_repository"]
 
@@ -65,8 +62,10 @@ def verify_repository(
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
         KernelsError: It is not available; as for `get_kernel`.
     """
-    requirement = Requirement(repo_id, version=version, revision=revision)
-    return _some_read(_verify(requirement, active_lock(), policy_to_verify(policy), all_variants, offline))
+    request = KernelRequest(
+        repo_id, version, revision, local_files_only=offline, local_kernels=False, lock=active_lock()
+    )
+    return _some_read(_verify(request, policy_to_verify(policy), all_variants))
 
 
 def verify_lock(
@@ -88,7 +87,11 @@ def verify_lock(
     pins = () if lock.lock is None else lock.lock.pins
 
     def verify(pin: Pin) -> list[BuildReport]:
-        return _verify(pin.asked, lock, signers, all_variants, offline)
+        asked = pin.asked
+        request = KernelRequest(
+            asked.repo_id, asked.version, asked.revision, local_files_only=offline, local_kernels=False, lock=lock
+        )
+        return _verify(request, signers, all_variants)
 
     each_once = {(pin.requirement.repo_id, pin.commit): pin for pin in pins}
     reports = side_by_side(verify, each_once.values(), at_once=_AT_ONCE, name="verify")
@@ -114,17 +117,10 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
     return _reports(source, snapshot, snapshot.builds, policy_to_verify(policy).all_rules(), offline=offline)
 
 
-def _verify(
-    requirement: Requirement, lock: ActiveLock, policy: Policy, all_variants: bool, offline: bool
-) -> list[BuildReport]:
-    """The reports on the builds of a repository, at the commit that a lock pins, if it does."""
-    context = ResolveContext(
-        sources=open_sources(overrides=False, local_files_only=offline),
-        target=Target.current(),
-        trust=TrustPolicy(),
-        signing=None,  # missing signatures are not refused: the report has them
-        lock=lock,
-    )
+def _verify(request: KernelRequest, policy: Policy, all_variants: bool) -> list[BuildReport]:
+    """The reports on the builds of a repository, at the commit that the request's lock pins, if it does."""
+    requirement = request.requirement
+    context = replace(context_for(request), signing=None)  # missing signatures are not refused: the report has them
     choice = None if all_variants else choose_from_sources(context, requirement)
     found = find(context, requirement, lambda found: found, admit=False) if choice is None else choice.found
     source, snapshot = found.source, found.snapshot
@@ -138,8 +134,8 @@ def _verify(
         snapshot,
         snapshot.builds if choice is None or choice.best is None else [choice.best],
         [policy.rule(snapshot.repo_id)],
-        offline=offline or not source.connects,
-        pinned=None if found.lock is None else lock.hashes(found.listed_as, snapshot.commit),
+        offline=request.local_files_only or not source.connects,
+        pinned=None if found.lock is None else context.lock.hashes(found.listed_as, snapshot.commit),
         version=found.version,
     )
 
