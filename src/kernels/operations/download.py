@@ -72,7 +72,12 @@ class Downloads:
 
 @dataclass(frozen=True)
 class DownloadRequest:
-    """What to download, with the arguments of `download_kernels`."""
+    """What to download, with the arguments of `download_kernels`.
+
+    Raises:
+        TypeError: `kernels` or `user_agent` is of the wrong type.
+        RequestError: `targets` and `all_variants` are given together.
+    """
 
     kernels: Sequence[str] = ()
     version: int | None = None
@@ -84,6 +89,13 @@ class DownloadRequest:
     backend: str | None = None
     trust_remote_code: bool | Sequence[str] = False
     user_agent: str | Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.kernels, str):
+            raise wrong_type("kernels", "a list of repositories such as ['org/name']", self.kernels)
+        check_user_agent(self.user_agent)
+        if self.all_variants and self.targets:
+            raise RequestError("`targets` and `all_variants` cannot be used together.")
 
 
 @public
@@ -153,17 +165,10 @@ def prefetch(request: DownloadRequest, progress: MirrorProgress | None = None) -
         LockError: The lock cannot be used.
         StoreError: `to` cannot be written.
     """
-    if isinstance(request.kernels, str):
-        raise wrong_type("kernels", "a list of repositories such as ['org/name']", request.kernels)
-    check_user_agent(request.user_agent)
-    if request.all_variants and request.targets:
-        raise RequestError("`targets` and `all_variants` cannot be used together.")
     locked = active_lock(file=request.lock)
     pins = None if request.lock is None else locked.lock
     asked = _requirements(request, pins)
-    machines: list[Target | None] = [None]
-    if not request.all_variants:
-        machines = [*distinct_targets(request.targets or (None,))]
+    machines = [None] if request.all_variants else distinct_targets(request.targets or (None,))
     sources = open_sources(user_agent=request.user_agent, overrides=False)
     root = None if request.to is None else Path(os.path.expanduser(request.to)).absolute()
     mirroring = None if root is None else open_carried(root, sources, [each.repo_id for each in asked], progress)
