@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kernels.errors import InvalidMetadata, InvalidRepository, MissingMetadata, NotInCache, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
-from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, RepoFile, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Snapshot
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support.tasks import side_by_side
@@ -89,39 +88,20 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
     if file.size > MAX_METADATA_BYTES:
         raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
     try:
-        if rule is not None and not source.offline:
-            _read_with_signature(source, snapshot, variant, file)
-        content = source.read(snapshot, file, MAX_METADATA_BYTES)
+        if rule is None:
+            content = source.read(snapshot, file, MAX_METADATA_BYTES)
+        else:
+            from kernels.resolver.signature_check import read_signed
+
+            content = read_signed(source, snapshot, file, rule)
     except NotInCache as error:
         raise MetadataNotInCache(error) from error
-    if rule is not None:
-        from kernels.resolver.signature_check import require_signature
-
-        require_signature(source, snapshot, variant, content, rule)
     metadata = Metadata.from_bytes(content, where=path)
     if rule is not None and metadata.digest is None:
         raise UntrustedSignature(
             f"its {METADATA_FILE} is signed, but has no digest, so the signature does not cover the build's files"
         )
     return metadata
-
-
-def _read_with_signature(source: Source, snapshot: Snapshot, variant: str, metadata: RepoFile) -> None:
-    """Read the metadata of a build and its signature side by side: each is there afterwards, as far as it can be had.
-
-    What cannot be is read again, which says why.
-    """
-    from kernels.trust.sigstore import MAX_BUNDLE_BYTES
-
-    bundle = snapshot.file(f"{BUILD_FOLDER}/{variant}/{BUNDLE_FILE}")
-    if bundle is None or bundle.size > MAX_BUNDLE_BYTES:
-        return
-
-    def read(file: RepoFile) -> None:
-        with suppress(NotInCache, InvalidRepository):
-            source.read(snapshot, file, file.size)
-
-    side_by_side(read, [metadata, bundle], at_once=2, name="signed")
 
 
 def every_metadata_of(context: ResolveContext, found: FoundSnapshot) -> dict[str, Metadata | InvalidMetadata]:

@@ -10,13 +10,15 @@ from pathlib import Path
 
 from kernels import settings
 from kernels.errors import InvalidRepository, NotInCache, UntrustedSignature
-from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, Snapshot
+from kernels.models.metadata import MAX_METADATA_BYTES
+from kernels.models.snapshot import BUNDLE_FILE, RepoFile, Snapshot
 from kernels.sources.base import Source
 from kernels.support.record_file import StoredRecord, read_record, write_record
+from kernels.support.tasks import Task
 from kernels.trust.policy import Identity, Rule
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES, check_size, verify_bundle
 
-__all__ = ["require_signature", "signer_of"]
+__all__ = ["read_signed", "signer_of"]
 
 
 class _Signed(StoredRecord):
@@ -47,30 +49,40 @@ def signer_of(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool) -> I
     return identity
 
 
-def require_signature(source: Source, snapshot: Snapshot, variant: str, metadata: bytes, rule: Rule) -> Identity:
-    """Who signed a build of a snapshot.
+def read_signed(source: Source, snapshot: Snapshot, metadata: RepoFile, rule: Rule) -> bytes:
+    """The content of a build's metadata, which somebody signed whom a rule allows.
 
     Args:
         source: Where the snapshot comes from.
         snapshot: The snapshot.
-        variant: The build.
-        metadata: The content of its `metadata.json`.
+        metadata: The build's `metadata.json`.
         rule: Who may sign.
 
     Raises:
+        NotInCache: The metadata is not here, and nothing may be downloaded.
         UntrustedSignature: It has no signature, or not one that the rule accepts.
         KernelsError: It cannot be checked; as `verify_bundle` says.
     """
-    file = snapshot.file(f"{BUILD_FOLDER}/{variant}/{BUNDLE_FILE}")
-    if file is None:
+    bundle = snapshot.file(f"{metadata.path.rpartition('/')[0]}/{BUNDLE_FILE}")
+    if bundle is None:
         raise UntrustedSignature(f"it has no signature ({BUNDLE_FILE}), and {rule.where} requires one")
-    check_size(file.size)
+    check_size(bundle.size)
+
+    def read_bundle() -> bytes:
+        try:
+            return source.read(snapshot, bundle, MAX_BUNDLE_BYTES)
+        except (NotInCache, InvalidRepository) as error:
+            raise UntrustedSignature(f"its {BUNDLE_FILE} cannot be read: {error}") from error
+
+    beside = Task(read_bundle, name="signature")
     try:
-        bundle = source.read(snapshot, file, MAX_BUNDLE_BYTES)
-    except (NotInCache, InvalidRepository) as error:
-        raise UntrustedSignature(f"its {BUNDLE_FILE} cannot be read: {error}") from error
+        content = source.read(snapshot, metadata, MAX_METADATA_BYTES)
+    except BaseException:
+        beside.cancel()
+        raise
     # A source that does not connect, as a folder, is perhaps on a machine that cannot.
-    return signer_of(metadata, bundle, rule, offline=not source.connects)
+    signer_of(content, beside.result(), rule, offline=not source.connects)
+    return content
 
 
 def _path(metadata: bytes, bundle: bytes, rule: Rule) -> Path:
