@@ -135,18 +135,13 @@ COMPILED = "torch29-cxx11-cu128-x86_64-linux"
 HOPPER = Target.parse(f"{CUDA}+sm_90")
 
 
-def test_metadata_is_asked_for_in_order_of_preference_until_the_choice_is_final() -> None:
-    names = ["torch-cuda", COMPILED, "torch-universal"]
-    first = resolve(names, HOPPER)
-    assert (first.best, first.needs_metadata) == (None, COMPILED)
-    second = resolve(names, HOPPER, metadata={COMPILED: metadata("cuda", "8.0")})
-    assert (second.best, second.needs_metadata) == (None, "torch-cuda")
+def test_a_build_that_does_not_cover_the_device_gives_way_to_the_next() -> None:
     known = {COMPILED: metadata("cuda", "8.0"), "torch-cuda": metadata("cuda", "9.0")}
-    third = resolve(names, HOPPER, metadata=known)
-    assert third.best is not None
-    assert (third.best.name, third.needs_metadata) == ("torch-cuda", None)
-    assert "CUDA capability 9.0 of device 0 is not covered by the build's 8.0" in reason(third, COMPILED)
-    assert [str(each.variant) for each in third.rejected if each.kind is RejectionKind.ARCH] == [COMPILED]
+    resolution = resolve(["torch-cuda", COMPILED, "torch-universal"], HOPPER, metadata=known)
+    assert resolution.best is not None
+    assert resolution.best.name == "torch-cuda"
+    assert "CUDA capability 9.0 of device 0 is not covered by the build's 8.0" in reason(resolution, COMPILED)
+    assert [str(each.variant) for each in resolution.rejected if each.kind is RejectionKind.ARCH] == [COMPILED]
 
 
 def test_a_noarch_build_that_excludes_the_device_falls_through_too() -> None:
@@ -156,22 +151,9 @@ def test_a_noarch_build_that_excludes_the_device_falls_through_too() -> None:
     assert best.name == "torch-universal"
 
 
-@pytest.mark.parametrize(
-    ("target", "options"),
-    [
-        (HOPPER, {"check_arch": False}),
-        (Target.parse(CUDA), {}),  # no device to check against
-        (HOPPER, {"backend": "cpu"}),  # architectures say nothing
-    ],
-)
-def test_where_architectures_do_not_matter_no_metadata_is_needed(target: Target, options: dict[str, Any]) -> None:
-    resolution = resolve([COMPILED, "torch-cpu"], target, **options)
-    assert resolution.needs_metadata is None
-    assert resolution.best is not None
-
-
-def test_without_the_check_a_build_for_other_devices_is_taken() -> None:
-    best = resolve([COMPILED], HOPPER, metadata={COMPILED: metadata("cuda", "8.0")}, check_arch=False).best
+@pytest.mark.parametrize(("target", "check"), [(HOPPER, False), (Target.parse(CUDA), True)], ids=["off", "no device"])
+def test_where_architectures_are_not_compared_a_build_for_others_is_taken(target: Target, check: bool) -> None:
+    best = resolve([COMPILED], target, metadata={COMPILED: metadata("cuda", "8.0")}, check_arch=check).best
     assert best is not None
     assert best.name == COMPILED
 
@@ -345,51 +327,24 @@ known = st.dictionaries(
 
 
 @given(names, machines, known, st.booleans())
-def test_every_name_gets_exactly_one_decision(
+def test_every_name_gets_one_decision_and_what_is_accepted_is_for_the_machine(
     asked: list[str], machine: Target, facts: dict[str, Metadata], check: bool
 ) -> None:
     resolution = resolve(asked, machine, metadata=facts, check_arch=check)
-    decided = [each.variant.variant_str for each in resolution.decisions]
-    assert sorted(decided) == sorted(set(asked))
+    assert resolution == resolve(reversed(asked), machine, metadata=facts, check_arch=check)
+    assert sorted(each.variant.variant_str for each in resolution.decisions) == sorted(set(asked))
     kinds = [isinstance(each, VariantRejected) for each in resolution.decisions]
     assert kinds == sorted(kinds)
     assert all(each.reason for each in resolution.rejected)
-
-
-@given(names, machines, known)
-def test_the_outcome_does_not_depend_on_the_order_of_the_listing(
-    asked: list[str], machine: Target, facts: dict[str, Metadata]
-) -> None:
-    assert resolve(asked, machine, metadata=facts) == resolve(reversed(asked), machine, metadata=facts)
-
-
-@given(names, machines, known)
-def test_giving_the_metadata_that_is_asked_for_ends_in_a_final_choice(
-    asked: list[str], machine: Target, facts: dict[str, Metadata]
-) -> None:
-    given_so_far: dict[str, Metadata] = {}
-    for _ in range(len(asked) + 1):
-        resolution = resolve(asked, machine, metadata=given_so_far)
-        if resolution.needs_metadata is None:
-            break
-        name = resolution.needs_metadata
-        assert name not in given_so_far
-        given_so_far[name] = facts.get(name) or metadata(parse_variant(name).backend)
-    assert resolution.needs_metadata is None
-    accepted = resolution.accepted
-    assert resolution.best == (accepted[0] if accepted else None)
-    if resolution.best is not None and resolution.best.name in given_so_far and resolution.device is not None:
-        backend = backends.get(resolution.backend)
-        declared = given_so_far[resolution.best.name].backend
-        assert declared.type != backend.name or backend.arch_reason(declared.archs, resolution.device) is None
-
-
-@given(names, machines)
-def test_what_is_accepted_is_for_this_machine(asked: list[str], machine: Target) -> None:
-    for variant in resolve(asked, machine).accepted:
+    assert resolution.best == next(iter(resolution.accepted), None)
+    backend = backends.get(resolution.backend)
+    for variant in resolution.accepted:
         assert isinstance(variant, Variant)
         assert variant.noarch or (variant.cpu, variant.os) == (machine.cpu, machine.os)
         assert variant.backend in (machine.default_backend, "universal")
+        declared = facts[variant.name].backend if variant.name in facts and check else None
+        if declared is not None and declared.type == backend.name and resolution.device is not None:
+            assert backend.arch_reason(declared.archs, resolution.device) is None
 
 
 def test_of_many_builds_the_accelerators_are_read_once_and_the_rest_in_a_few_steps() -> None:

@@ -48,15 +48,6 @@ _AT_ONCE = 8
 #: Errors of a build's metadata that reject it; any other one says nothing about the build.
 _REJECTS = (InvalidMetadata, UntrustedSignature)
 
-#: What the name of a build says.
-_BY_NAME = frozenset(RejectionKind) - {
-    RejectionKind.METADATA,
-    RejectionKind.SIGNATURE,
-    RejectionKind.ARCH,
-    RejectionKind.NOT_LOCAL,
-    RejectionKind.NOT_MIRRORED,
-}
-
 
 class BuildChoice(msgspec.Struct, frozen=True):
     """Which builds of a snapshot suit, and why the others do not.
@@ -189,7 +180,7 @@ def _choose_listed(context: ResolveContext, found: FoundSnapshot, *, every: bool
         if refused is not None and resolution.best is None and not every:
             message = f"{choice.name}: {refused}"
             raise (refused.reworded if isinstance(refused, MissingMetadata) else kind)(message) from refused
-    if choice.best is None and source.named_build is not None and not every:
+    if source.named_build is not None and not ranking.fitting and not every:
         return _as_named(context, choice, source.named_build)
     return choice
 
@@ -243,8 +234,6 @@ def _as_named(context: ResolveContext, choice: BuildChoice, name: str) -> BuildC
         InvalidMetadata: Its metadata is not valid.
     """
     resolution = choice.resolution
-    if any(each.kind not in _BY_NAME for each in resolution.rejected):
-        return choice
     metadata = metadata_of(context, choice.found, name)
     if context.check_arch and metadata.backend.type == resolution.backend:
         archs = metadata.backend.archs

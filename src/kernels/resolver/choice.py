@@ -8,7 +8,7 @@ order, until one suits.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -39,8 +39,7 @@ class Resolution(msgspec.Struct, frozen=True):
         backend: The backend's name.
         device: The device whose architecture was checked, or None.
         decisions: Every variant: the accepted ones, best first, then the rejected ones, nearest misses first.
-        best: The variant to use; None if none suits, or while `needs_metadata` names one.
-        needs_metadata: The variant whose metadata must be read before `best` is final, or None.
+        best: The variant to use, or None if none suits.
         uncovered_devices: Visible devices of the backend that `best` does not cover.
     """
 
@@ -49,7 +48,6 @@ class Resolution(msgspec.Struct, frozen=True):
     device: Device | None
     decisions: tuple[Decision, ...]
     best: Variant | None
-    needs_metadata: str | None
     uncovered_devices: tuple[Device, ...] = ()
 
     @property
@@ -82,19 +80,16 @@ def resolve(
 ) -> Resolution:
     """Decide for every variant whether it suits a target, and which suits best.
 
-    Metadata may be added step by step: `needs_metadata` names the variant whose metadata is needed next, and is None
-    when the choice is final.
-
     Args:
         names: Names of the folders in `build/`.
         target: The machine.
         backend: A backend of the target, by any of its names; the default is the target's default.
-        metadata: Metadata of variants by name, as far as it was read; an error in its place rejects the variant.
+        metadata: Metadata of variants by name; an error in its place rejects the variant, and what is missing nothing.
         check_arch: Whether a build must cover the device's architecture.
         device: The device's index, or its Torch name such as `"cuda:1"`; the default is the current one.
 
     Returns:
-        The decisions, the best variant, and what is still to be read.
+        The decisions, and the best variant.
 
     Raises:
         TypeError: `backend` or `device` is of the wrong type.
@@ -160,27 +155,17 @@ class Ranking(msgspec.Struct, frozen=True):
         Args:
             metadata: Metadata of variants by name, as far as it was read; an error in its place rejects the variant.
         """
-        accepted: list[Variant] = []
-        rejected: list[VariantRejected] = []
-        needed: str | None = None
-        for name, variant in self.fitting.items():
-            facts = metadata.get(name)
-            refused = None if facts is None else self.rejection(name, facts)
-            if refused is not None:
-                rejected.append(refused)
-                continue
-            if facts is None and self.check_arch and not accepted:
-                needed = name
-            accepted.append(variant)
-        best = accepted[0] if accepted and needed is None else None
+        refused = {name: self.rejection(name, facts) for name, facts in metadata.items() if name in self.fitting}
+        accepted = [variant for name, variant in self.fitting.items() if refused.get(name) is None]
+        rejected = [each for name in self.fitting if (each := refused.get(name)) is not None]
+        best = accepted[0] if accepted else None
         uncovered = () if best is None else self._uncovered(metadata.get(best.name))
         return Resolution(
             target=self.target,
             backend=self.backend.name,
             device=self.device,
-            decisions=(*_told(accepted, best, uncovered), *rejected, *self.rejected),
+            decisions=(*_told(accepted, uncovered), *rejected, *self.rejected),
             best=best,
-            needs_metadata=needed,
             uncovered_devices=uncovered,
         )
 
@@ -191,18 +176,13 @@ class Ranking(msgspec.Struct, frozen=True):
         return tuple(each for each in visible if self.backend.arch_reason(archs, each) is not None)
 
 
-def _told(accepted: list[Variant], best: Variant | None, uncovered: tuple[Device, ...]) -> Iterator[VariantAccepted]:
-    for variant in accepted:
-        if best is None:
-            yield VariantAccepted(variant)
-        elif variant is not best:
-            yield VariantAccepted(variant, "accepted", f"fits, but {best} is preferred")
-        else:
-            reason = "the best that fits" if len(accepted) > 1 else "the only one that fits"
-            names = [f"{device.index} ({device.arch})" for device in uncovered]
-            yield VariantAccepted(
-                variant, "chosen", f"{reason}; does not cover device {listed(names)}" if names else reason
-            )
+def _told(accepted: Sequence[Variant], uncovered: Sequence[Device]) -> Iterator[VariantAccepted]:
+    for best in accepted[:1]:
+        reason = "the best that fits" if len(accepted) > 1 else "the only one that fits"
+        names = [f"{device.index} ({device.arch})" for device in uncovered]
+        yield VariantAccepted(best, "chosen", f"{reason}; does not cover device {listed(names)}" if names else reason)
+        for other in accepted[1:]:
+            yield VariantAccepted(other, "accepted", f"fits, but {best} is preferred")
 
 
 def rank(
