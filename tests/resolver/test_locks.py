@@ -1,4 +1,4 @@
-"""Which lock counts is found from who calls, and from nothing above their project."""
+"""Which lock counts is found from who calls, and from nothing above their project; and what is asked of a lock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.resolver import find_lock
 from kernels.resolver.find_lock import AT_A_TERMINAL, lock_path, may_be_locked
-from kernels.resolver.locks import ActiveLock, active_lock, read_lock, required_lock, same_lock
+from kernels.resolver.locks import NO_LOCK, ActiveLock, active_lock, read_lock, required_lock, same_lock
 
 RELU, GELU = Requirement("acme/relu", version=1), Requirement("acme/gelu", version=1)
 
@@ -44,13 +44,9 @@ def pinned():
 
 
 @pytest.fixture(autouse=True)
-def _no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KERNELS_LOCKFILE", "KERNELS_LOCKED"):
+def _neither_a_setting_nor_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("KERNELS_LOCKFILE", "KERNELS_LOCKED", "KERNELS_HUB"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(autouse=True)
-def _not_in_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "nowhere"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -247,16 +243,23 @@ def test_another_users_lock_is_an_error_and_counts_where_it_is_named(
 
 def test_a_lock_that_appears_or_changes_while_the_process_runs_is_seen(tmp_path: Path) -> None:
     someone = module_at(project(tmp_path / "project", lock=False) / "main.py")
-    assert someone.pinned() is None
+    by = someone.who()
+    assert (someone.pinned(), may_be_locked(by)) == (None, False)
     path = write_lock(tmp_path / "project", "1")
-    assert someone.pinned() == "1"
+    assert (someone.pinned(), may_be_locked(by)) == ("1", True)
     first = read_lock(path)
     assert read_lock(path) is first
     write_lock(tmp_path / "project", "2", GELU)
     os.utime(path, ns=(1, 1))
     assert someone.pinned() == "2"
+    assert not read_lock(path).hashes
+    entry = {"repo-id": "acme/gelu", "commit": "2" * 40, "variants": {}}
+    path.with_name("kernels.hashes.json").write_text(json.dumps({"format": 1, "kernels": [entry]}))
+    assert ("acme/gelu", "2" * 40) in read_lock(path).hashes
     path.unlink()
     assert someone.pinned() is None
+    path.symlink_to("nowhere")
+    assert may_be_locked(by), "a link to nothing is an error of the active lock, which says so"
 
 
 # Who calls
@@ -300,24 +303,6 @@ def test_where_a_thread_runs_a_function_of_this_package_the_program_asks(tmp_pat
     assert done.stdout.strip() == str(program), done.stderr
 
 
-def test_a_module_that_is_loaded_again_has_the_same_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = project(tmp_path / "project")
-    (folder / "loaded_again.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(str(folder))
-    module = importlib.import_module("loaded_again")
-    assert module.path() == importlib.reload(module).path() == str(folder / "kernels.lock")
-    sys.modules.pop("loaded_again")
-
-
-def test_a_module_in_an_archive_has_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ZipFile(tmp_path / "app.zip", "w") as archive:
-        archive.writestr("zipped_caller.py", MODULE)
-        archive.writestr("kernels.lock", "[]")
-    monkeypatch.syspath_prepend(str(tmp_path / "app.zip"))
-    assert importlib.import_module("zipped_caller").path() is None
-    sys.modules.pop("zipped_caller")
-
-
 @pytest.mark.parametrize("file", [None, "", 5, "gone\0.py", "<string>", "relative.py"])
 def test_a_module_with_a_strange_file_has_no_lock(file: Any) -> None:
     names: dict[str, Any] = {"__name__": "frozen", "__file__": file}
@@ -325,11 +310,16 @@ def test_a_module_with_a_strange_file_has_no_lock(file: Any) -> None:
     assert names["path"]() is None
 
 
-def test_a_current_folder_that_is_gone_has_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "gone"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    folder.rmdir()
+def test_a_module_in_an_archive_and_a_folder_that_is_gone_have_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr("zipped_caller.py", MODULE)
+        archive.writestr("kernels.lock", "[]")
+    monkeypatch.syspath_prepend(str(tmp_path / "app.zip"))
+    assert importlib.import_module("zipped_caller").path() is None
+    sys.modules.pop("zipped_caller")
+    (tmp_path / "nowhere").rmdir()
     assert lock_path(AT_A_TERMINAL) is None
 
 
@@ -355,19 +345,8 @@ def test_a_program_has_the_lock_of_where_it_is(tmp_path: Path, how: str) -> None
     assert done.stdout.strip() == str(folder / "kernels.lock"), done.stderr
 
 
-def test_a_caller_is_found_without_a_look_at_the_disk(tmp_path: Path) -> None:
-    someone = module_at(project(tmp_path / "project") / "main.py")
-    # Every file name that Python opens, lists or stats through `os` is an audit event or a call of these.
-    seen: list[str] = []
-    on = [True]
-    sys.addaudithook(lambda event, _: seen.append(event) if on[0] and event.startswith(("open", "os.")) else None)
-    someone.who()
-    on[0] = False
-    assert seen == []
-
-
 @pytest.mark.parametrize("where", ["project", "no lock", "installed"])
-def test_a_modules_lock_is_looked_for_once(tmp_path: Path, where: str) -> None:
+def test_a_caller_is_found_without_a_look_at_the_disk_and_its_lock_once(tmp_path: Path, where: str) -> None:
     if where == "installed":
         write_lock(tmp_path / INFO)
         make(tmp_path, {f"{INFO}/RECORD": lists("someone.py")})
@@ -378,6 +357,8 @@ def test_a_modules_lock_is_looked_for_once(tmp_path: Path, where: str) -> None:
     on = [True]
     # Files that are read and folders that are listed; a look at whether a known file has changed is neither.
     sys.addaudithook(lambda event, _: seen.append(event) if on[0] and event.startswith(("open", "os.")) else None)
+    someone.who()
+    assert seen == []
     first = someone.pinned()
     looked, seen[:] = len(seen), []
     again = someone.pinned()
@@ -498,9 +479,63 @@ def test_callers_in_one_project_and_callers_without_a_lock_have_the_same(tmp_pat
     assert not same_lock(one, nobody)
 
 
-def test_the_content_hashes_beside_a_lock_are_read_again_when_they_change(tmp_path: Path) -> None:
-    path = write_lock(tmp_path)
-    assert not read_lock(path).hashes
+# Before anything that reads locks is imported
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "may"),
+    [
+        ("KERNELS_LOCKED", "1", True),
+        ("KERNELS_LOCKED", "nonsense", True),
+        ("KERNELS_LOCKED", "0", False),
+        ("KERNELS_LOCKED", "", False),
+        ("KERNELS_LOCKFILE", "kernels.lock", True),
+        ("KERNELS_LOCKFILE", "~nobody-of-that-name/kernels.lock", True),
+        ("KERNELS_LOCKFILE", "", False),
+    ],
+)
+def test_a_setting_about_locks_is_left_to_the_active_lock(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, may: bool
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert may_be_locked(AT_A_TERMINAL) is may
+    assert may or active_lock(AT_A_TERMINAL) is NO_LOCK
+
+
+def test_whether_a_lock_may_apply_is_known_without_an_import_of_what_reads_locks() -> None:
+    code = (
+        "import sys\n"
+        "from kernels.resolver.find_lock import may_be_locked\n"
+        "may_be_locked()\n"
+        "print(*sorted(name for name in sys.modules if name.startswith(('kernels.', 'msgspec'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    loaded = set(done.stdout.split())
+    assert "kernels.resolver.find_lock" in loaded, done.stderr
+    assert not loaded & {"msgspec", "kernels.models.lockfile", "kernels.resolver.locks"}
+    assert len(loaded) <= 15
+
+
+#: Threads that read a lockfile first, all at once, as `kernelize` does.
+READERS = """
+import sys, threading
+from kernels.resolver.locks import read_lock
+sys.setswitchinterval(1e-5)
+barrier = threading.Barrier(8)
+def work():
+    barrier.wait()
+    read_lock(sys.argv[1])
+threads = [threading.Thread(target=work) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+print("done")
+"""
+
+
+def test_threads_may_read_a_lockfile_for_the_first_time_at_once(tmp_path: Path) -> None:
     entry = {"repo-id": "acme/relu", "commit": "1" * 40, "variants": {}}
     (tmp_path / "kernels.hashes.json").write_text(json.dumps({"format": 1, "kernels": [entry]}))
-    assert ("acme/relu", "1" * 40) in read_lock(path).hashes
+    command = [sys.executable, "-c", READERS, str(write_lock(tmp_path))]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(6)]
+    done = [(each.communicate(timeout=120), each.returncode) for each in running]
+    assert [(status, out) for (out, _), status in done] == [(0, b"done\n")] * 6
