@@ -223,7 +223,7 @@ MADE_BY = {
     "resolver/metadata_of.py": r"read_metadata|check_signed_version|__init__",
     "resolver/requirements.py": r"unmet_prerequisite",
     "resolver/signature_check.py": r"read_signed|read_bundle",
-    "resolver/build_choice.py": r"_choose_listed|_too_many",
+    "resolver/build_choice.py": r"_choose_listed|_too_many|read",
     "models/metadata.py": r"from_bytes|_check|require",
     "trust/sigstore.py": r"parse_bundle|check_signature|allowed|check_size",
     "backends/base.py": r"(version|platform|arch)_reason",

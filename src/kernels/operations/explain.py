@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
+from kernels.errors import (
+    HubUnavailable,
+    InvalidMetadata,
+    KernelsError,
+    LockError,
+    NotInCache,
+    RepositoryNotFound,
+    RequestError,
+)
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.call import KernelRequest, context_for
 from kernels.resolver.advice import advice
@@ -261,7 +269,7 @@ def _metadata(choice: BuildChoice) -> dict[str, Metadata]:
 
     def read(name: str) -> Metadata | None:
         # A name that the locale's encoding lacks has no place in the cache.
-        with suppress(InvalidMetadata, UnicodeEncodeError):
+        with suppress(InvalidMetadata, NotInCache, UnicodeEncodeError):
             return choice.metadata.get(name) or read_metadata(choice.source, choice.snapshot, name)
         return None
 

@@ -34,7 +34,7 @@ from kernels.resolver.context import ResolveContext
 from kernels.resolver.find import find
 from kernels.resolver.found import FoundSnapshot
 from kernels.resolver.locks import NO_LOCK
-from kernels.resolver.metadata_of import MetadataNotInCache, every_metadata_of
+from kernels.resolver.metadata_of import every_metadata_of
 from kernels.resolver.plan import Visited, mention_absent, walk
 from kernels.resolver.target import Target
 from kernels.sources.base import Source
@@ -308,10 +308,9 @@ def _is_another_version(context: ResolveContext, found: FoundSnapshot) -> bool:
 def _depends(context: ResolveContext, found: FoundSnapshot) -> tuple[Requirement, ...]:
     """What any build of a snapshot depends on."""
     read = every_metadata_of(context, found)
+    for absent in (each for each in read.values() if isinstance(each, NotInCache)):
+        raise absent  # it may be valid, and name others
     invalid = {name: each for name, each in read.items() if isinstance(each, InvalidMetadata)}
-    for each in invalid.values():
-        if isinstance(each, MetadataNotInCache):  # it may be valid, and name others
-            raise each.error
     if not read:
         warn_once(_log, f"{found.asked} is locked, but it has no builds.")
     for name, each in list(invalid.items())[:1]:

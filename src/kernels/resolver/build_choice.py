@@ -46,7 +46,7 @@ MAX_READ = 256
 _AT_ONCE = 8
 
 #: Errors of a build's metadata that reject it; any other one says nothing about the build.
-_REJECTS = (InvalidMetadata, UntrustedSignature)
+_REJECTS = (InvalidMetadata, NotInCache, UntrustedSignature)
 
 
 class BuildChoice(msgspec.Struct, frozen=True):
@@ -200,6 +200,8 @@ def _facts(
     def read(name: str) -> Metadata | KernelsError:
         try:
             return metadata_of(context, found, name) if name in readable else _too_many(most)
+        except NotInCache:
+            return NotInCache(f"its {METADATA_FILE} is not in the cache")
         except KernelsError as error:
             return error
 

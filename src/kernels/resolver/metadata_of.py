@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_READ_BYTES",
-    "MetadataNotInCache",
     "check_signed_version",
     "every_metadata_of",
     "metadata_bytes",
@@ -36,18 +35,6 @@ MAX_BUILDS = 1024
 _AT_ONCE = 8
 
 
-class MetadataNotInCache(InvalidMetadata):
-    """A build's metadata is not in the cache, and nothing may be downloaded: it is unknown whether it is valid.
-
-    Args:
-        error: The error of the source.
-    """
-
-    def __init__(self, error: NotInCache) -> None:
-        super().__init__(f"its {METADATA_FILE} is not in the cache")
-        self.error = error
-
-
 def metadata_of(context: ResolveContext, found: FoundSnapshot, variant: str) -> Metadata:
     """The metadata of a build; where it must be signed, it is of the version that was asked for.
 
@@ -57,7 +44,7 @@ def metadata_of(context: ResolveContext, found: FoundSnapshot, variant: str) -> 
         variant: The build.
 
     Raises:
-        InvalidMetadata, MissingMetadata, UntrustedSignature: As for `read_metadata`.
+        InvalidMetadata, MissingMetadata, NotInCache, UntrustedSignature: As for `read_metadata`.
     """
     rule = found.signing_rule(context)
     metadata = read_metadata(found.source, found.snapshot, variant, rule)
@@ -78,6 +65,7 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
     Raises:
         InvalidMetadata: It is too large, or not in the format.
         MissingMetadata: There is none.
+        NotInCache: It is not here, and nothing may be downloaded: it is unknown whether it is valid.
         UntrustedSignature: A signature is required, and none is accepted by the rule.
     """
     path = f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}"
@@ -87,15 +75,12 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
         raise missing if source.user_owned else of_hub(missing)
     if file.size > MAX_METADATA_BYTES:
         raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
-    try:
-        if rule is None:
-            content = source.read(snapshot, file, MAX_METADATA_BYTES)
-        else:
-            from kernels.resolver.signature_check import read_signed
+    if rule is None:
+        content = source.read(snapshot, file, MAX_METADATA_BYTES)
+    else:
+        from kernels.resolver.signature_check import read_signed
 
-            content = read_signed(source, snapshot, file, rule)
-    except NotInCache as error:
-        raise MetadataNotInCache(error) from error
+        content = read_signed(source, snapshot, file, rule)
     metadata = Metadata.from_bytes(content, where=path)
     if rule is not None and metadata.digest is None:
         raise UntrustedSignature(
@@ -104,8 +89,10 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
     return metadata
 
 
-def every_metadata_of(context: ResolveContext, found: FoundSnapshot) -> dict[str, Metadata | InvalidMetadata]:
-    """The metadata of every build of a snapshot, by name, or why it is not valid.
+def every_metadata_of(
+    context: ResolveContext, found: FoundSnapshot
+) -> dict[str, Metadata | InvalidMetadata | NotInCache]:
+    """The metadata of every build of a snapshot, by name, or why it is not valid, or not here.
 
     Args:
         context: Who must have signed which builds.
@@ -124,10 +111,10 @@ def every_metadata_of(context: ResolveContext, found: FoundSnapshot) -> dict[str
             f"{found.asked} has builds with {size} bytes of metadata; more than {MAX_READ_BYTES} are not read."
         )
 
-    def read(name: str) -> Metadata | InvalidMetadata:
+    def read(name: str) -> Metadata | InvalidMetadata | NotInCache:
         try:
             return metadata_of(context, found, name)
-        except InvalidMetadata as error:
+        except (InvalidMetadata, NotInCache) as error:
             return error
 
     return dict(zip(names, side_by_side(read, names, at_once=_AT_ONCE, name="metadata"), strict=True))

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kernels import backends
-from kernels.errors import DependencyCycle, HubUnavailable, InvalidMetadata, NoSuitableBuild
+from kernels.errors import DependencyCycle, HubUnavailable, NoSuitableBuild
 from kernels.models.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
@@ -208,10 +208,10 @@ def _every_build(context: ResolveContext, found: FoundSnapshot) -> list[Planned]
     mention_absent(found)
     planned = []
     for variant, metadata in every_metadata_of(context, found).items():
-        if isinstance(metadata, InvalidMetadata):
-            warn_once(_log, f"Build {variant} of {snapshot.repo_id} is left out: {as_clause(metadata)}.")
-        else:
+        if isinstance(metadata, Metadata):
             planned.append(_of_variant(context, found, variant, metadata))
+        else:
+            warn_once(_log, f"Build {variant} of {snapshot.repo_id} is left out: {as_clause(metadata)}.")
     return planned
 
 
