@@ -114,7 +114,7 @@ def explained(
     hub = source({"acme/top": kernel() if files is None else files}, local=() if offline else None, offline=offline)
     asked = Requirement("acme/top", version=1)
     within = context(hub, signing=None if rule is None else Policy({"acme/top": rule}))
-    found = FoundSnapshot(asked, asked, hub, hub.snapshot(asked, commit_of("acme/top")), version=1)
+    found = FoundSnapshot(asked, asked, hub, hub.snapshot(asked, commit_of("acme/top")))
     rejected = choose_build(within, found, every=True, most=most).resolution.rejected[0]
     return rejected.kind, rejected.reason
 

@@ -75,12 +75,11 @@ def find(
     pick: PickCommit | None = None,
     admit: bool = True,
     remember_allowed: bool = True,
-    together: bool = False,
 ) -> _T:
     """Find the snapshot that a requirement leads to, and use it.
 
-    Of several sources the first one is taken that has it, and a snapshot that can be used. If none can be, the error
-    is that of the first one that has it, with what the others said.
+    Of several sources the first one is taken that has it, and a snapshot that can be used; all ranks of a distributed
+    job take the same one. If none can be, the error is that of the first one that has it, with what the others said.
 
     Args:
         context: What the call resolves with.
@@ -92,7 +91,6 @@ def find(
         admit: Whether publishers must be trusted; each step of a move is trusted or refused on its own. If not, none
             of the snapshot's code may run.
         remember_allowed: Whether a repository that the caller allows may be loaded later without a Hub's answer.
-        together: Whether all ranks of a distributed job take the same source.
 
     Raises:
         UntrustedPublisher: A publisher on the way is not trusted.
@@ -104,7 +102,7 @@ def find(
         NotLocked: Only locked kernels may be loaded, and this one is not locked.
         KernelsError: A source's, or that of `use`.
     """
-    search = _Search(context, use, pick or _lock_then_source(context), admit, remember_allowed, together)
+    search = _Search(context, use, pick or _lock_then_source(context), admit, remember_allowed)
     way = _Way((requirement,))
     sources = _sources_of(context, requirement) if source is None else (source,)
     moves: list[_Way] = []
@@ -138,18 +136,18 @@ class _Search(NamedTuple):
     pick: PickCommit
     admit: bool
     remember_allowed: bool
-    together: bool
 
     def in_first(self, sources: Sequence[Source], way: _Way) -> Any:
         """What `use` makes of the first source that has it; or the way, where that has moved."""
         if len(sources) == 1:
             return self.go_on(self.look(sources[0], way), way)
         asked, lock = way.asked[-1], self.context.lock
-        if not self.together or asked.commit is not None or way.pinned is not None or lock.lists(asked.repo_id):
+        if asked.commit is not None or way.pinned is not None or lock.lists(asked.repo_id):
             return self.in_first_of_several(sources, way)[1]
         # All ranks of a job use one commit, so a branch has to be that of one source.
         names = [each.endpoint or each.name for each in sources]
-        key = json.dumps(["source", *names, asked.repo_id, asked.branch, self.context.backend, self.context.device])
+        place = self.context.backend, self.context.device, self.admit
+        key = json.dumps(["source", *names, asked.repo_id, asked.branch, *place])
         own: dict[int, Any] = {}
 
         def ask() -> str:
@@ -220,7 +218,6 @@ class _Search(NamedTuple):
             snapshot,
             picked.lock,
             picked.listed_as,
-            version=_first_version(way, picked),
             admission=self.admitted(way, source, snapshot, trust, picked.lock),
             former=way.former,
             redirects=way.redirects,
@@ -277,11 +274,6 @@ def _lock_then_source(context: ResolveContext) -> PickCommit:
         return pick_commit(asked, source, context.lock)
 
     return pick
-
-
-def _first_version(way: _Way, picked: PickedCommit) -> int | None:
-    versions = [way.asked[0].named_version, *(each.version for each in way.redirects), picked.requirement.named_version]
-    return next((each for each in versions if each is not None), None)
 
 
 def _sources_of(context: ResolveContext, requirement: Requirement) -> tuple[Source, ...]:

@@ -55,7 +55,6 @@ class FoundSnapshot(msgspec.Struct, frozen=True):
         snapshot: The repository at a commit.
         lock: The lock that chose the commit, as a message calls it; None where no lock did.
         listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
-        version: The version that was first asked for, or picked; a redirect may name a revision instead.
         admission: What may be done with it: the least that any step on the way allows.
         former: The requirements on the way that name the repository as it was called before it was renamed.
         redirects: The snapshots before this one, each of which redirects to the next.
@@ -69,12 +68,19 @@ class FoundSnapshot(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     lock: str | None = None
     listed_as: str = ""
-    version: int | None = None
     admission: Admission = Admission.GRANTED
     former: tuple[Requirement, ...] = ()
     redirects: tuple[FoundSnapshot, ...] = ()
     passed: tuple[Passed, ...] = ()
     final: bool = True
+
+    @property
+    def version(self) -> int | None:
+        """The version that was first asked for, or picked; a redirect may name a revision instead."""
+        first = self.steps[0]
+        asked = [*first.former, first.asked][0]
+        versions = [asked.named_version, *(each.requirement.named_version for each in self.steps)]
+        return next((each for each in versions if each is not None), None)
 
     @property
     def key(self) -> SnapshotKey:

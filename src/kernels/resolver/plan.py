@@ -158,7 +158,7 @@ def _plan(
         return Visited(found, builds, depends)
 
     def visit(asked: Requirement) -> Visited[list[Planned]]:
-        return find(context, asked, use, source if asked == root else None, together=True)
+        return find(context, asked, use, source if asked == root else None)
 
     nodes = walk([root], visit)
     planned: dict[SnapshotKey, list[Planned]] = {}

@@ -136,7 +136,7 @@ def _other_version(context: ResolveContext, found: FoundSnapshot) -> str | None:
         for other in islice((each for each in heads.versions if each != version), _MAX_ALTERNATIVES):
             asked = Requirement(repo_id, version=other)
             snapshot = source.snapshot(asked, heads.branches[heads.versions[other]])
-            there = FoundSnapshot(asked, asked, source, snapshot, version=other)
+            there = FoundSnapshot(asked, asked, source, snapshot)
             if choose_build(context, there, most=_HINT_READ).best is not None:
                 return f"Version {other} has a build that suits: version={other}."
     except (OSError, ValueError):
