@@ -220,7 +220,7 @@ MADE_BY = {
     "resolver/name_checks.py": r"_.*_check|_same",
     "resolver/choice.py": r"rejection",
     "resolver/variant.py": r"parse_variant",
-    "resolver/metadata_of.py": r"read_metadata|check_signed_version|__init__",
+    "resolver/metadata_of.py": r"read_metadata|check_signed_version",
     "resolver/requirements.py": r"unmet_prerequisite",
     "resolver/signature_check.py": r"read_signed|read_bundle",
     "resolver/build_choice.py": r"_choose_listed|_too_many|read",
@@ -233,7 +233,7 @@ MADE_BY = {
 
 #: What is raised, or kept in the place of a build's metadata, for a reason.
 ERRORS = {"InvalidMetadata", "InvalidRepository", "InvalidVariant", "MissingMetadata", "NotInCache", "NotInMirror"}
-ERRORS |= {"UntrustedSignature", "__init__"}
+ERRORS |= {"UntrustedSignature"}
 ERRORS |= {"IncompatibleClient", "MissingPythonDependency", "UnsupportedPythonDependency"}
 
 

@@ -113,22 +113,17 @@ def test_every_change_of_a_build_changes_its_hash(tmp_path: Path, change: str) -
     assert BuildContent(folder).pinned_hash(SHA256SUM) != before
 
 
-def test_a_digest_that_is_wrong_is_found_when_the_build_is_here(hub: TestHub) -> None:
-    wrong = {"algorithm": "sha256", "files": {"b.py": "A" * 43 + "="}}
-    hub.make_repo(variants={"torch-cpu": FILES}, metadata={"digest": wrong})
-    source, snapshot = released(hub)
-    assert listed_hash(source, snapshot, "torch-cpu") != BuildContent(source.fetch(snapshot, "torch-cpu")).pinned_hash(
-        SHA256SUM
+@pytest.mark.parametrize("wrong", [True, False], ids=["wrong", "not usable"])
+def test_a_wrong_digest_is_found_when_the_build_is_here_and_an_unusable_one_is_passed_over(
+    hub: TestHub, wrong: bool
+) -> None:
+    files = (
+        {"b.py": "A" * 43 + "="} if wrong else {"b.py": "no base64", "b/c.py": "AAAA", "metadata.json": "A" * 43 + "="}
     )
-
-
-def test_a_digest_that_says_nothing_usable_is_passed_over(hub: TestHub) -> None:
-    odd = {"algorithm": "sha256", "files": {"b.py": "not base64", "b/c.py": "AAAA", "metadata.json": "A" * 43 + "="}}
-    hub.make_repo(variants={"torch-cpu": FILES}, metadata={"digest": odd})
+    hub.make_repo(variants={"torch-cpu": FILES}, metadata={"digest": {"algorithm": "sha256", "files": files}})
     source, snapshot = released(hub)
-    assert listed_hash(source, snapshot, "torch-cpu") == BuildContent(source.fetch(snapshot, "torch-cpu")).pinned_hash(
-        SHA256SUM
-    )
+    here = BuildContent(source.fetch(snapshot, "torch-cpu")).pinned_hash(SHA256SUM)
+    assert (listed_hash(source, snapshot, "torch-cpu") != here) == wrong
 
 
 def test_what_no_build_holds_is_refused(tmp_path: Path) -> None:

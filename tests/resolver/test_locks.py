@@ -427,6 +427,8 @@ def test_what_a_lock_does_not_list_is_free_unless_everything_is_locked(tmp_path:
         NotLocked, match=r"acme/gelu version 1 is not locked: .*kernels.lock does not list it, and because"
     ):
         ActiveLock(lock, "because").find(GELU)
+    with pytest.raises(NotLocked, match=r"Did you mean 'acme/relu'\?"):
+        ActiveLock(lock, "because").find(Requirement("acme/rellu", version=1))
     with pytest.raises(LockError, match=r"acme/relu version 2 was requested, but .*kernels.lock pins version 1"):
         ActiveLock(lock).find(Requirement("acme/relu", version=2))
 

@@ -8,22 +8,13 @@ import pytest
 from hub import TestHub
 
 from kernels import get_kernel
-from kernels.errors import NotLocked, RepositoryNotFound, RequestError, RevisionNotFound
+from kernels.errors import RepositoryNotFound, RequestError, RevisionNotFound
 
 
 def test_a_mistyped_branch(hub: TestHub) -> None:
     hub.make_repo("acme/activation")
     with pytest.raises(RevisionNotFound, match=r"Did you mean 'v1'\?"):
         get_kernel("acme/activation", revision="v11")
-
-
-def test_a_kernel_of_the_lock(hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = tmp_path / "kernels.lock"
-    lock.write_text('[{"repo_id": "acme/rotary", "sha": "%s", "variants": {}}]' % ("1" * 40))
-    monkeypatch.setenv("KERNELS_LOCKFILE", str(lock))
-    monkeypatch.setenv("KERNELS_LOCKED", "1")
-    with pytest.raises(NotLocked, match=r"Did you mean 'acme/rotary'\?"):
-        get_kernel("acme/rottary", version=1)
 
 
 def test_a_repository_that_is_not_there(hub: TestHub) -> None:

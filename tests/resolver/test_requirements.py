@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from packaging.version import Version
 
 from kernels.errors import IncompatibleClient
-from kernels.models.metadata import Metadata
+from kernels.models.metadata import BackendInfo, KernelName, Metadata
 from kernels.resolver import requirements
 
 
@@ -25,19 +24,7 @@ def test_a_client_is_new_enough_or_names_the_version_that_is(
     installed: str, needed: str, suits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requirements, "__version__", installed)
-    metadata = Metadata.from_bytes(
-        json.dumps(
-            {
-                "name": "relu",
-                "id": "_relu_cpu_0a1b2c3",
-                "version": 1,
-                "license": "mit",
-                "python-depends": [],
-                "kernels-minver": needed,
-                "backend": {"type": "cpu"},
-            }
-        ).encode()
-    )
+    metadata = Metadata("_relu", KernelName("relu"), BackendInfo("cpu"), kernels_minver=Version(needed))
     if suits:
         requirements.check_prerequisites("acme/relu", "torch-cpu", metadata)
     else:

@@ -86,33 +86,34 @@ def test_what_a_source_does_not_have_comes_from_the_next_one_and_that_is_said(
     assert choose_from_sources(context(mirror, hub), RELU).source is (mirror if "publisher" in reason else hub)
 
 
-def test_each_dependency_is_asked_of_the_first_source_again() -> None:
-    mirror = Named("mirror", {"acme/dep": kernel()})
-    hub = Named("hub", {"acme/relu": kernel("acme/dep", "acme/more"), "acme/dep": kernel(), "acme/more": kernel()})
-    tree = plan_tree(context(mirror, hub), RELU)
-    assert {build.snapshot.repo_id: build.source for build in tree.builds} == {
-        "acme/relu": hub,
-        "acme/dep": mirror,
-        "acme/more": hub,
-    }
-
-
-def test_a_redirect_is_followed_in_the_first_source_again() -> None:
-    mirror = Named("mirror", {"acme/new": kernel()})
-    hub = Named("hub", {"acme/relu": moved_to("acme/new"), "acme/new": kernel()})
-    assert plan_tree(context(mirror, hub), RELU).root.source is mirror
-
-
-def test_a_redirect_to_builds_that_do_not_suit_goes_on_from_the_destination() -> None:
-    mirror = Named("mirror", {"acme/relu": moved_to("acme/new"), "acme/new": OTHER})
-    hub = Named("hub", {"acme/new": kernel()})
-    root = plan_tree(context(mirror, hub), RELU).root
-    assert (root.source, root.snapshot.repo_id) == (hub, "acme/new")
-
-
-def test_a_repository_that_was_renamed_is_found_in_another_source_by_its_new_name() -> None:
-    mirror, hub = Named("mirror", {}, renamed={"acme/relu": "acme/new"}), Named("hub", {"acme/new": kernel()})
-    assert plan_tree(context(mirror, hub), RELU).root.source is hub
+@pytest.mark.parametrize(
+    ("mirror", "hub", "taken"),
+    [
+        (
+            {"acme/dep": kernel()},
+            {"acme/relu": kernel("acme/dep", "acme/more"), "acme/dep": kernel(), "acme/more": kernel()},
+            {"acme/relu": "hub", "acme/dep": "mirror", "acme/more": "hub"},
+        ),
+        (
+            {"acme/new": kernel()},
+            {"acme/relu": moved_to("acme/new"), "acme/new": kernel()},
+            {"acme/new": "mirror"},
+        ),
+        (
+            {"acme/relu": moved_to("acme/new"), "acme/new": OTHER},
+            {"acme/new": kernel()},
+            {"acme/new": "hub"},
+        ),
+        (None, {"acme/new": kernel()}, {"acme/new": "hub"}),
+    ],
+    ids=["dependencies", "a redirect", "a redirect to builds that do not suit", "renamed"],
+)
+def test_what_a_kernel_leads_to_is_asked_of_the_first_source_again(
+    mirror: dict[str, Any] | None, hub: dict[str, Any], taken: dict[str, str]
+) -> None:
+    first = Named("mirror", mirror or {}, renamed=None if mirror else {"acme/relu": "acme/new"})
+    tree = plan_tree(context(first, Named("hub", hub)), RELU)
+    assert {build.snapshot.repo_id: build.source.name for build in tree.builds} == taken
 
 
 def test_a_pinned_commit_is_looked_for_in_each_source() -> None:
@@ -190,13 +191,19 @@ def test_every_build_is_planned_from_the_source_that_has_any() -> None:
     assert plan_every_build(context(Named("mirror", {"acme/relu": {"v1": {}}}), hub), RELU).root.source is hub
 
 
-def test_all_ranks_of_a_job_use_the_source_that_the_first_one_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All calls are those of ranks of one job."""
     store: dict[str, str] = {}
 
     def agree(key: str, ask: Any) -> str:
         return store[key] if key in store else store.setdefault(key, ask())
 
     monkeypatch.setattr("kernels.support.distributed.agree", agree)
+
+
+@pytest.mark.usefixtures("job")
+def test_all_ranks_of_a_job_use_the_source_that_the_first_one_used() -> None:
     away = Named("mirror", {}, error=HubUnavailable("away"))
     hub = Named("hub", {"acme/relu": kernel()})
     assert plan_tree(context(away, hub), RELU).root.source is hub
@@ -206,13 +213,8 @@ def test_all_ranks_of_a_job_use_the_source_that_the_first_one_used(monkeypatch: 
         plan_tree(context(back, Named("hub", {"acme/relu": {"v2": kernel()}})), RELU)
 
 
-def test_a_rank_that_cannot_ask_the_source_of_the_others_takes_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    store: dict[str, str] = {}
-
-    def agree(key: str, ask: Any) -> str:
-        return store[key] if key in store else store.setdefault(key, ask())
-
-    monkeypatch.setattr("kernels.support.distributed.agree", agree)
+@pytest.mark.usefixtures("job")
+def test_a_rank_that_cannot_ask_the_source_of_the_others_takes_no_other_one() -> None:
     mirror, hub = (Named(name, {"acme/relu": kernel()}) for name in ("mirror", "hub"))
     assert plan_tree(context(mirror, hub), RELU).root.source is mirror
     away = Named("mirror", {}, error=HubUnavailable("mirror is away"))
