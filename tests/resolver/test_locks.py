@@ -190,20 +190,36 @@ def test_the_lock_of_a_file_is_that_of_its_distribution_or_project(
     assert may_be_locked(by) == (lock is not None)
 
 
-def test_a_file_of_two_distributions_that_each_have_a_lock_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "files",
+    [
+        # Two that list the file, each with a lock, or one without.
+        {"evil.dist-info/RECORD": lists("shared/__init__.py"), "evil.dist-info/kernels.lock": ""},
+        {"evil.dist-info/RECORD": lists("shared/__init__.py")},
+        # One that installs a lock for the file of the other.
+        {"evil.dist-info/RECORD": lists("honest.dist-info/kernels.lock")},
+    ],
+)
+def test_a_lock_or_a_file_of_two_distributions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str]
 ) -> None:
     site = tmp_path / "site-packages"
-    record = lists("shared/__init__.py")
-    make(site, {"honest.dist-info/RECORD": record, "honest.dist-info/kernels.lock": ""})
-    make(site, {"evil.dist-info/RECORD": record, "evil.dist-info/kernels.lock": ""})
+    make(site, {"honest.dist-info/RECORD": lists("shared/__init__.py"), "honest.dist-info/kernels.lock": "", **files})
     someone = module_at(site / "shared" / "__init__.py")
     for ask in (someone.path, someone.pinned, someone.pinned):
-        with pytest.raises(LockError, match=r"belongs to evil and honest, each with a .* KERNELS_LOCKFILE"):
+        with pytest.raises(LockError, match=r"belongs to evil and honest\. Uninstall .* KERNELS_LOCKFILE"):
             ask()
     named = write_lock(tmp_path / "named", "7")
     monkeypatch.setenv("KERNELS_LOCKFILE", str(named))
     assert (someone.path(), someone.pinned()) == (str(named), "7")
+
+
+def test_a_lock_that_another_distribution_put_beside_a_package_is_refused(tmp_path: Path) -> None:
+    files = {"someone/__init__.py": "", "someone/kernels.lock": ""}
+    evil = {"evil.dist-info/RECORD": lists("someone/kernels.lock")}
+    make(tmp_path / "site-packages", {**files, **evil, "honest.dist-info/RECORD": lists("someone/__init__.py")})
+    with pytest.raises(LockError, match="belongs to evil and honest"):
+        lock_path(str(tmp_path / "site-packages" / "someone" / "module.py"))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such folders")

@@ -8,7 +8,6 @@ the current folder. Nothing that reads lockfiles is imported, so that this can b
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -35,9 +34,6 @@ _IN_METADATA = (LOCK_FILE, os.path.join("extra_metadata", LOCK_FILE))
 
 #: The largest RECORD that is read: one of 100,000 files has some 15 MB.
 _MAX_RECORD_BYTES = 256 * 1024 * 1024
-
-#: The distribution in whose metadata a lockfile is.
-_DISTRIBUTION = re.compile(r"([^/\\]+)\.dist-info[/\\]")
 
 
 def caller(own: int = 0) -> str:
@@ -97,25 +93,17 @@ def lock_path(by: str) -> str | None:
     """The lockfile of a caller, or None.
 
     Raises:
-        LockError: It belongs to another user, or several distributions have one for the caller's file.
+        LockError: It belongs to another user, or it or the caller's file to several distributions.
         RequestError: `KERNELS_LOCKFILE` is not a path.
     """
     named = settings.lock_file()
     if named is not None:
         return str(named)
-    found = list(filter(os.path.lexists, places_of(by)))  # one that cannot be read is not ignored silently
-    if not found:
-        return None
-    _check_user(found[0], by)
-    owners = dict.fromkeys(match[1] for match in map(_DISTRIBUTION.search, found) if match)
-    if len(owners) > 1:
-        from kernels.errors import LockError
-
-        raise LockError(
-            f"{by} belongs to {' and '.join(owners)}, each with a lockfile. Uninstall the distribution that is not "
-            "needed, or name the lockfile to use with KERNELS_LOCKFILE."
-        )
-    return found[0]
+    found = next(filter(os.path.lexists, places_of(by)), None)  # one that cannot be read is not ignored silently
+    if found is not None:
+        _check_user(found, by)
+        _check_distributions(found, by)
+    return found
 
 
 def places_of(by: str) -> tuple[str, ...]:
@@ -195,14 +183,15 @@ def _distributions(site: str) -> tuple[str, ...]:
     return tuple(os.path.join(site, name) for name in metadata_folders(site) if name.endswith(".dist-info"))
 
 
-def _lists(info: str, file: str) -> bool:
-    """Whether a distribution lists a file as its own."""
+def _lists(info: str, *files: str) -> bool:
+    """Whether a distribution lists one of these files as its own."""
     from kernels.support.files import read_bounded
 
-    path = os.fsencode(file.replace(os.sep, "/"))
     with suppress(OSError):
         record = b"\n" + read_bounded(os.path.join(info, "RECORD"), _MAX_RECORD_BYTES)
-        return b"\n" + path + b"," in record or b'\n"' + path + b'",' in record
+        for path in (os.fsencode(file.replace(os.sep, "/")) for file in files):
+            if b"\n" + path + b"," in record or b'\n"' + path + b'",' in record:
+                return True
     return False
 
 
@@ -224,3 +213,30 @@ def _check_user(lock: str, by: str) -> None:
             f"{lock} belongs to another user (uid {uid}), who could choose the commits that you load. It was not used. "
             f"If you trust it, name it: KERNELS_LOCKFILE={lock}"
         )
+
+
+def _check_distributions(lock: str, by: str) -> None:
+    """Refuse the lockfile of installed code where several distributions have the file that it is for, or itself."""
+    path = os.path.abspath(by)
+    site = site_folder(path) if by else None
+    if site is None:
+        return
+    inside = os.path.relpath(lock, site)
+    folder = inside.partition(os.sep)[0]
+    # That of a package is for its `__init__.py`: other distributions may add modules to the package.
+    belongs = os.path.relpath(path, site) if folder.endswith(".dist-info") else os.path.join(folder, "__init__.py")
+    owners = _owners(site, inside, belongs)
+    if len(owners) > 1:
+        from kernels.errors import LockError
+
+        names = " and ".join(os.path.basename(info).removesuffix(".dist-info") for info in owners)
+        raise LockError(
+            f"{by}, or its lockfile {lock}, belongs to {names}. Uninstall the distribution that is not needed, or "
+            "name the lockfile to use with KERNELS_LOCKFILE."
+        )
+
+
+@cache
+def _owners(site: str, *files: str) -> list[str]:
+    """The distributions that list one of these files as their own."""
+    return [info for info in _distributions(site) if _lists(info, *files)]
