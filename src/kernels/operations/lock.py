@@ -255,7 +255,7 @@ def _find_tree(
         for pin in kept.of(asked.repo_id):
             if pin.requirement.branch in (asked.branch, None):  # a pin of the older format has no version
                 return PickedCommit(asked, pin.commit, kept.where, asked.repo_id)
-        return pick_commit(asked, source) if renamed is None else renamed._replace(requirement=asked)
+        return pick_commit(asked, source, renamed)
 
     def visit(requirement: Requirement) -> Visited[None]:
         # Nothing that is allowed here is loaded: a later call decides about that on its own.

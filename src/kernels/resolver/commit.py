@@ -66,12 +66,15 @@ def fresh_heads(source: Source, repo_id: str, since: float) -> Heads:
     return heads
 
 
-def pick_commit(requirement: Requirement, source: Source, lock: ActiveLock = NO_LOCK) -> PickedCommit:
+def pick_commit(
+    requirement: Requirement, source: Source, former: PickedCommit | None = None, lock: ActiveLock = NO_LOCK
+) -> PickedCommit:
     """Pick the commit of a requirement; all ranks of a job get the same one.
 
     Args:
         requirement: The requirement.
         source: The source that knows the branches. It is not asked about what the lock lists.
+        former: The commit that a lock pins of the repository under its former name, if it was renamed.
         lock: The active lock.
 
     Raises:
@@ -79,6 +82,8 @@ def pick_commit(requirement: Requirement, source: Source, lock: ActiveLock = NO_
         LockError: The lock lists the repository in another version only.
         NotLocked: Only locked kernels may be loaded, and this one is not locked.
     """
+    if former is not None and not lock.lists(requirement.repo_id):
+        return former._replace(requirement=requirement)
     if source.user_owned:
         return PickedCommit(requirement, "")
     locked = lock.find(requirement)

@@ -46,7 +46,7 @@ _log_moved = logger("kernels.status")
 #: The most moves from one repository to the next.
 MAX_MOVES = 5
 
-#: Picks the commit of a requirement; the last argument is that of the repository's former name, if a lock picked it.
+#: Picks the commit of a requirement, as `pick_commit`.
 PickCommit = Callable[[Requirement, Source, "PickedCommit | None"], PickedCommit]
 
 
@@ -102,7 +102,7 @@ def find(
         NotLocked: Only locked kernels may be loaded, and this one is not locked.
         KernelsError: A source's, or that of `use`.
     """
-    search = _Search(context, use, pick or _lock_then_source(context), admit, remember_allowed)
+    search = _Search(context, use, pick or partial(pick_commit, lock=context.lock), admit, remember_allowed)
     way = _Way((requirement,))
     sources = _sources_of(context, requirement) if source is None else (source,)
     moves: list[_Way] = []
@@ -265,15 +265,6 @@ class _Search(NamedTuple):
 
 def _call(function: Callable[[], Any]) -> Any:
     return function()
-
-
-def _lock_then_source(context: ResolveContext) -> PickCommit:
-    def pick(asked: Requirement, source: Source, pinned: PickedCommit | None) -> PickedCommit:
-        if pinned is not None and not context.lock.lists(asked.repo_id):
-            return pinned._replace(requirement=asked)
-        return pick_commit(asked, source, context.lock)
-
-    return pick
 
 
 def _sources_of(context: ResolveContext, requirement: Requirement) -> tuple[Source, ...]:
