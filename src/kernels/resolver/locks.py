@@ -21,7 +21,7 @@ from kernels.support.formatting import did_you_mean, wrong_type
 if TYPE_CHECKING:
     from kernels.models.lockfile import ContentHash, Lock, Pin
 
-__all__ = ["NO_LOCK", "ActiveLock", "active_lock", "file_state", "read_lock", "required_lock", "same_lock"]
+__all__ = ["NO_LOCK", "ActiveLock", "active_lock", "read_lock", "required_lock", "same_lock"]
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
 
     path = os.path.abspath(path)
     try:
-        identity = file_state(path), file_state(hashes_path(Path(path)))
+        identity = _file_state(path), _file_state(hashes_path(Path(path)))
     except ValueError:
         raise LockError(f"Cannot read {path!r}: that can be no file's name.") from None
     known = _known.get(path)
@@ -203,7 +203,7 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
     return lock
 
 
-def file_state(path: str | Path) -> object:
+def _file_state(path: str | Path) -> object:
     """What changes when a file changes; None where it cannot be examined."""
     try:
         found = os.stat(path)
