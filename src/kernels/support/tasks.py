@@ -10,9 +10,11 @@ import contextvars
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 __all__ = [
@@ -195,10 +197,36 @@ def side_by_side(
         result = work(listed[0])
         done()
         return [result]
+    scope = _Scope()
+    left = deque(enumerate(listed))
+    outcomes: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
     found: dict[int, _R] = {}
-    with _crew(work, listed, at_once, name, len(listed)) as crew:
+
+    def run() -> None:
+        while not scope.cancelled.is_set():
+            try:
+                index, item = left.popleft()
+            except IndexError:
+                return
+            try:
+                outcomes.put((index, work(item), None))
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+                outcomes.put((index, None, error))
+
+    def cancel() -> None:
+        scope.cancel()
+        outcomes.put((0, None, Cancelled()))
+
+    with when_cancelled(cancel), _together(scope) as tasks:
+        for number in range(min(at_once, len(listed))):
+            tasks.append(Task(run, name=f"{name}_{number}", scope=scope))
         for _ in listed:
-            index, result = crew.next_outcome()
+            index, result, error = _taken(outcomes)
+            if error is not None:
+                try:
+                    raise error
+                finally:
+                    del error  # its traceback has this frame
             found[index] = result
             done()
     return [found[index] for index in range(len(listed))]
@@ -215,99 +243,40 @@ def results_ahead(work: Callable[[_T], _R], items: Iterable[_T], *, at_once: int
         name: Part of the threads' names.
 
     Yields:
-        The results, in the order of the items. The first error of any item is raised there. When the block ends, work
-        that still runs is cancelled as `side_by_side` does it.
+        The results, in the order of the items; an error is raised in the place of its item's result. When the block
+        ends, work that still runs is cancelled as `side_by_side` does it.
 
     Example:
         >>> with results_ahead(len, ["a", "bc"], at_once=2, name="example") as lengths:
         ...     list(lengths)
         [1, 2]
     """
-    listed = list(items)
-    with _crew(work, listed, at_once, name, at_once) as crew:
-        yield _in_order(crew, len(listed))
+    with _together(scope := _Scope()) as tasks:
 
+        def results() -> Iterator[_R]:
+            for item in items:
+                tasks.append(Task(partial(work, item), name=name, scope=scope))
+                if len(tasks) == at_once:
+                    yield tasks[0].result()
+                    tasks.popleft()
+            while tasks:
+                yield tasks[0].result()
+                tasks.popleft()
 
-def _in_order(crew: _Crew[Any, _R], number: int) -> Iterator[_R]:
-    found: dict[int, _R] = {}
-    for wanted in range(number):
-        while wanted not in found:
-            index, result = crew.next_outcome()
-            found[index] = result
-        yield found.pop(wanted)
-        crew.places.release()  # the work on another item begins when the next result is asked for
+        yield results()
 
 
 @contextmanager
-def _crew(work: Callable[[_T], _R], items: list[_T], at_once: int, name: str, places: int) -> Iterator[_Crew[_T, _R]]:
-    """Threads that work while the block runs; its end, or an error in it, cancels them."""
-    crew = _Crew(work, items, places)
+def _together(scope: _Scope) -> Iterator[deque[Task[Any]]]:
+    """Tasks of a scope, which the end of the block, or an error in it, cancels; it waits for them a moment."""
+    tasks: deque[Task[Any]] = deque()
     try:
-        with when_cancelled(crew.cancel):
-            crew.start(at_once, name)
-            yield crew
+        yield tasks
     finally:
-        crew.cancel()
-        crew.join()  # another Ctrl-C ends this wait
-
-
-class _Crew(Generic[_T, _R]):
-    """Threads that work on items.
-
-    Attributes:
-        places: How many more items may be begun.
-    """
-
-    def __init__(self, work: Callable[[_T], _R], items: list[_T], places: int) -> None:
-        self.places = threading.Semaphore(places)
-        self._work = work
-        self._scope = _Scope()
-        self._tasks: list[Task[None]] = []
-        self._items: queue.SimpleQueue[tuple[int, _T]] = queue.SimpleQueue()
-        self._outcomes: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
-        for numbered in enumerate(items):
-            self._items.put(numbered)
-
-    def start(self, at_once: int, name: str) -> None:
-        for number in range(min(at_once, self._items.qsize())):
-            self._tasks.append(Task(self._run, name=f"{name}_{number}", scope=self._scope))
-
-    def _run(self) -> None:
-        while not self._items.empty():
-            self.places.acquire()
-            if is_cancelled():
-                return
-            try:
-                index, item = self._items.get_nowait()
-            except queue.Empty:  # another thread has the last one
-                return
-            try:
-                self._outcomes.put((index, self._work(item), None))
-            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-                self._outcomes.put((index, None, error))
-
-    def next_outcome(self) -> tuple[int, _R]:
-        """The number of the next item whose work has ended, and the result."""
-        while True:
-            with suppress(queue.Empty):
-                index, result, error = self._outcomes.get(timeout=_POLL_SECONDS)
-                break
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error
-        return index, result
-
-    def cancel(self) -> None:
-        self._scope.cancel()
-        self._outcomes.put((0, None, Cancelled()))
-        self.places.release(max(1, len(self._tasks)))
-
-    def join(self) -> None:
+        scope.cancel()
         deadline = time.monotonic() + _GRACE_SECONDS
-        for task in self._tasks:
-            task.thread.join(max(0.0, deadline - time.monotonic()))
+        for task in tasks:
+            task.thread.join(max(0.0, deadline - time.monotonic()))  # another Ctrl-C ends this wait
 
 
 @contextmanager
@@ -333,13 +302,12 @@ def read_ahead(
     """
     made: queue.SimpleQueue[tuple[_T] | None] = queue.SimpleQueue()
     room = threading.Semaphore(ahead)
-    left = threading.Event()
 
     def make() -> None:
         try:
             for piece in pieces():
                 room.acquire()
-                if left.is_set() or is_cancelled():
+                if is_cancelled():
                     return
                 made.put((piece,))
         finally:
@@ -361,13 +329,12 @@ def read_ahead(
         with when_cancelled(end):
             yield used()
     finally:
-        left.set()
-        room.release()
+        end()
         while seconds is None and task.thread.is_alive():
             task.thread.join(_POLL_SECONDS)
 
 
-def _taken(made: queue.SimpleQueue[_T], seconds: float | None) -> _T:
+def _taken(made: queue.SimpleQueue[_T], seconds: float | None = None) -> _T:
     deadline = time.monotonic() + (threading.TIMEOUT_MAX if seconds is None else seconds)
     while (left := deadline - time.monotonic()) > 0:
         with suppress(queue.Empty):
