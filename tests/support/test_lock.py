@@ -183,17 +183,6 @@ def test_a_holder_keeps_the_lock_for_as_long_as_it_lives(monkeypatch: pytest.Mon
         WorkLock(tmp_path / "work.lock").acquire(seconds=1)
 
 
-def test_the_marker_of_another_version_is_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    no_flock(monkeypatch)
-    with exclusively(WorkLock(tmp_path / "work.lock")):
-        monkeypatch.setattr(lock_module, "_LEASE_SECONDS", 1.0)
-        with (
-            pytest.raises(StoreError, match=r"work\.lock\.held.*delete it"),
-            exclusively(WorkLock(tmp_path / "work.lock")),
-        ):
-            pass
-
-
 def test_waiting_ends_when_the_work_is_cancelled(path: Path) -> None:
     waiting = threading.Event()
 

@@ -11,17 +11,18 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from kernels.errors import StoreError
 from kernels.support.files import cannot_write, make_folders
 from kernels.support.forks import after_fork
 from kernels.support.logs import logger
-from kernels.support.tasks import check_cancelled, is_cancelled, pause
+from kernels.support.tasks import pause
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -47,6 +48,8 @@ _NOTED_SECONDS = 1.0
 
 #: Seconds between two tries; for a marker each is a request to the file system's server.
 _POLL_SECONDS, _MARKER_POLL_SECONDS = 0.05, 0.25
+
+_T = TypeVar("_T")
 
 
 class LockHeld(TimeoutError):
@@ -78,7 +81,7 @@ class WorkLock:
         self.lock_file = os.fspath(path)
         self._seconds = seconds
         self._file: FileIO | None = None
-        self._held: BaseFileLock | None = None  # on Windows, and without `flock`
+        self._other: BaseFileLock | None = None  # on Windows, and without `flock`
 
     def acquire(self, seconds: float | None = None) -> None:
         """Wait for the lock and hold it.
@@ -92,40 +95,22 @@ class WorkLock:
             OSError: Its file cannot be written, or a folder on the way to it is a link.
         """
         make_folders(Path(self.lock_file).parent)
-        wait = _Wait(self.lock_file, self._seconds if seconds is None else seconds)
+        limit = self._seconds if seconds is None else seconds
         if sys.platform == "win32":
             from filelock import FileLock
 
-            self._acquire(FileLock(self.lock_file, thread_local=False), wait, _POLL_SECONDS)
+            self._other = _wait(self.lock_file, partial(_taken, FileLock(self.lock_file, thread_local=False)), limit)
             return
         try:
-            while (file := _locked(self.lock_file)) is None:
-                if wait.is_over():
-                    raise LockHeld(self.lock_file)
-                pause(_POLL_SECONDS)
+            self._file = _wait(self.lock_file, partial(_locked, self.lock_file), limit)
+            _held.add(self)
         except OSError as error:
             if error.errno not in _NO_FLOCK:
                 raise
             from filelock import SoftFileLease
 
             marker = SoftFileLease(f"{self.lock_file}.held", lease_duration=_LEASE_SECONDS, thread_local=False)
-            self._acquire(marker, wait, _MARKER_POLL_SECONDS)
-        else:
-            self._file = file
-            _held.add(self)
-
-    def _acquire(self, lock: BaseFileLock, wait: _Wait, poll: float) -> None:
-        from filelock import LeaseSettingsMismatch, Timeout
-
-        def is_over() -> bool:
-            return wait.is_over() or is_cancelled()
-
-        try:
-            lock.acquire(timeout=wait.seconds, poll_interval=poll, cancel_check=is_over)
-        except (Timeout, LeaseSettingsMismatch):  # a mismatch: the marker of another version of this package
-            check_cancelled()
-            raise LockHeld(lock.lock_file) from None
-        self._held = lock
+            self._other = _wait(marker.lock_file, partial(_taken, marker), limit, _MARKER_POLL_SECONDS)
 
     def try_acquire(self) -> bool:
         """Hold the lock if nobody does and its file can be written; whether it is held."""
@@ -137,9 +122,9 @@ class WorkLock:
 
     def release(self) -> None:
         """Let go of the lock."""
-        held, self._held = self._held, None
-        if held is not None:
-            held.release()
+        other, self._other = self._other, None
+        if other is not None:
+            other.release()
         file, self._file = self._file, None
         if file is not None and sys.platform != "win32":
             import fcntl
@@ -155,23 +140,6 @@ class WorkLock:
             file.close()
 
 
-class _Wait:
-    """A wait for a lock, which is logged once when it takes long."""
-
-    def __init__(self, path: str, seconds: float) -> None:
-        self.seconds = seconds
-        self._path = path
-        self._begun = time.monotonic()
-        self._noted = False
-
-    def is_over(self) -> bool:
-        waited = time.monotonic() - self._begun
-        if waited >= _NOTED_SECONDS and not self._noted:
-            self._noted = True
-            _log.info("Waiting for the lock %s, which another process holds", self._path)
-        return waited >= self.seconds
-
-
 #: The locks that are held with `flock`.
 _held: WeakSet[WorkLock] = WeakSet()
 
@@ -181,6 +149,30 @@ def _forget() -> None:
     for lock in list(_held):
         lock.forget()
     _held.clear()
+
+
+def _wait(path: str, take: Callable[[], _T | None], seconds: float, poll: float = _POLL_SECONDS) -> _T:
+    """What `take` gives when it gives something; a wait that takes long is logged once."""
+    begun, noted = time.monotonic(), False
+    while (taken := take()) is None:
+        waited = time.monotonic() - begun
+        if waited >= seconds:
+            raise LockHeld(path)
+        if waited >= _NOTED_SECONDS and not noted:
+            noted = True
+            _log.info("Waiting for the lock %s, which another process holds", path)
+        pause(poll)
+    return taken
+
+
+def _taken(lock: BaseFileLock) -> BaseFileLock | None:
+    from filelock import Timeout
+
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return None
+    return lock
 
 
 def _locked(path: str) -> FileIO | None:
