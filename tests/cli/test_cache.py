@@ -234,15 +234,14 @@ def test_what_a_killed_mirror_run_left_is_counted_and_removed_and_a_run_at_work_
         (folder,) = root.iterdir()
         (folder / "left").write_bytes(b"x" * 1_000_000)
         os.utime(folder, (time.time() - 3 * 86400,) * 2)
-        assert "1.0 MB of temporary files; `kernels cache prune` removes" in kernels("cache").stdout
-        assert json.loads(kernels("cache", "--json").stdout)["temporary"] >= 1_000_000
         assert json.loads(kernels("cache", "--json").stdout)["leftovers"] == []
         assert kernels("cache", "prune", "--yes").exit_code == 0
         assert (folder / "left").exists()
     finally:
         process.kill()
         process.wait()
-    os.utime(folder, (time.time() - 3 * 86400,) * 2)
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (time.time() - 3 * 86400,) * 2, follow_symlinks=False)
     (root / "young").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "mine").write_text("mine")

@@ -10,29 +10,28 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from kernels import settings
-from kernels.cache.store import RepoStore
-from kernels.cache.work_folders import abandoned_work, folder_size, work_folders
+from kernels.cache.store import RepoStore, is_stale
+from kernels.cache.work_folders import abandoned_work
 from kernels.errors import KernelsError, StoreError
 from kernels.models.cache_places import endpoint_key
 from kernels.models.requirement import check_repo_id, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, Snapshot
 from kernels.support.files import is_real_folder
 
 __all__ = [
     "CacheContents",
     "CachedBuild",
     "CachedCommit",
+    "folder_size",
     "freed_size",
     "is_below",
-    "leftover_size",
-    "listings",
     "scan_cache",
 ]
 
@@ -74,6 +73,7 @@ class CachedCommit:
         branches_known: Whether any branch of the repository is recorded. Without one, a commit may still be the head
             of a branch.
         hubs: The URLs of the Hubs it came from, "" for an unknown one. Empty if another tool downloaded it.
+        listed: The files, as each of these Hubs listed them; damaged lists are left out.
         builds: The builds.
         size: Bytes of its files.
         downloaded: When its first file was downloaded, in seconds since 1970.
@@ -88,6 +88,7 @@ class CachedCommit:
     refs: tuple[str, ...]
     branches_known: bool
     hubs: tuple[str, ...]
+    listed: tuple[Snapshot, ...] = field(repr=False)
     builds: tuple[CachedBuild, ...]
     size: int
     downloaded: float | None
@@ -102,15 +103,15 @@ class CacheContents:
     Attributes:
         path: The cache's folder.
         commits: The commits, by repository; the one downloaded last comes first.
-        others: How often each content is used, other tools' snapshots included.
-        leftovers: Temporary files, and folders of them, of processes that were killed long ago.
-        temporary: Bytes of these, and of the folders in which `kernels mirror` packs archives now.
+        uses: In how many commits each content is.
+        leftovers: Temporary files, folders of them, and locks, of processes that ended or were killed long ago.
+        temporary: Bytes of these.
         left_alone: The folders that do not belong to this project, and why.
     """
 
     path: Path
     commits: tuple[CachedCommit, ...]
-    others: Mapping[Content, int] = field(repr=False)
+    uses: Mapping[Content, int] = field(repr=False)
     leftovers: tuple[Path, ...] = ()
     temporary: int = 0
     left_alone: tuple[str, ...] = ()
@@ -131,54 +132,16 @@ def scan_cache(path: Path | None = None) -> CacheContents:
         StoreError: It cannot be read. A folder that does not exist is an empty cache.
     """
     path = settings.cache_dir() if path is None else path
-    left_alone: list[str] = []
-    stores = list(_repositories(path, left_alone))
-    answers = [store.answers() for store, _ in stores]
-    active = _active_hubs()
-    hubs = {endpoint_key(url): url for url in active}
-    hubs |= {key: said.endpoint for each in answers for key, said in each.items()}
     commits: list[CachedCommit] = []
-    uses: Counter[Content] = Counter()
     leftovers: list[Path] = []
-    for (store, repo_id), known in zip(stores, answers, strict=True):
+    left_alone: list[str] = []
+    for store, repo_id in _repositories(path, left_alone):
+        commits += sorted(_commits(store, repo_id, left_alone), key=lambda each: -(each.downloaded or 0))
         leftovers += store.leftovers()
-        names = _by_commit(
-            {**said.branches, **said.tags}
-            for said in known.values()
-            if said.endpoint in active or time.time() - said.time <= _FORMER_SECONDS
-        )
-        refs = _by_commit([store.foreign_branches()])
-        listed = _listed_by(store)
-        found = []
-        for commit in sorted({*_snapshots(store, left_alone), *listed}):
-            files = list(_files(store, commit))
-            uses.update({each.content for each in files})
-            found.append(
-                CachedCommit(
-                    store,
-                    repo_id,
-                    commit,
-                    names.get(commit, ()),
-                    refs.get(commit, ()),
-                    bool(known or refs),
-                    tuple(hubs.get(key, "") for key in listed.get(commit, ())),
-                    _builds(store, commit, files),
-                    sum({each.content: each.size for each in files}.values()),
-                    min((each.arrived for each in files), default=None),
-                    _used(store, commit),
-                    {each.content: each.size for each in files if each.own},
-                )
-            )
-        commits += sorted(found, key=lambda each: -(each.downloaded or 0))
-    temporary = sum(map(leftover_size, {*leftovers, *work_folders(path)}))
-    return CacheContents(path, tuple(commits), uses, (*leftovers, *abandoned_work(path)), temporary, tuple(left_alone))
-
-
-def leftover_size(path: Path) -> int:
-    """Bytes of a temporary file, or of a folder of them; a link has none."""
-    with suppress(OSError):
-        return folder_size(path) if is_real_folder(path) else 0 if path.is_symlink() else path.lstat().st_size
-    return 0
+    leftovers += [*abandoned_work(path), *_idle_locks(path)]
+    uses = Counter(content for each in commits for content in each.contents)
+    temporary = sum(folder_size(each) if is_real_folder(each) else _size(each) for each in leftovers)
+    return CacheContents(path, tuple(commits), uses, tuple(leftovers), temporary, tuple(left_alone))
 
 
 def freed_size(contents: CacheContents, removed: Iterable[CachedCommit]) -> int:
@@ -188,18 +151,12 @@ def freed_size(contents: CacheContents, removed: Iterable[CachedCommit]) -> int:
     for commit in removed:
         gone.update(commit.contents.keys())
         sizes.update(commit.contents)
-    return sum(size for key, size in sizes.items() if gone[key] >= contents.others.get(key, 0))
+    return sum(size for key, size in sizes.items() if gone[key] >= contents.uses.get(key, 0))
 
 
-def listings(store: RepoStore, commit: str) -> list[tuple[RepoFile, ...]]:
-    """The files of a commit, as each Hub listed them; damaged lists are left out."""
-    found = []
-    for key in _listed_by(store).get(commit, ()):
-        files = store.listed_by(key, commit)
-        with suppress(KernelsError):  # unsafe names
-            if files is not None:
-                found.append(Snapshot("org/name", commit, files).files)
-    return found
+def folder_size(folder: Path) -> int:
+    """Bytes of the files in a folder; a link has none."""
+    return sum(_size(Path(parent, name)) for parent, _, names in os.walk(folder) for name in names)
 
 
 def is_below(root: Path, path: str) -> bool:
@@ -241,13 +198,55 @@ def _snapshots(store: RepoStore, left_alone: list[str]) -> Iterator[str]:
                 left_alone.append(f"{entry.path} is a link")
 
 
-def _listed_by(store: RepoStore) -> dict[str, list[str]]:
-    """The keys of the Hubs that listed each commit."""
-    found: dict[str, list[str]] = {}
+def _commits(store: RepoStore, repo_id: str, left_alone: list[str]) -> Iterator[CachedCommit]:
+    """The commits of a repository that have files or a Hub's list of them."""
+    active, known = _active_hubs(), store.answers()
+    hubs = {endpoint_key(url): url for url in active} | {key: said.endpoint for key, said in known.items()}
+    names = _by_commit(
+        {**said.branches, **said.tags}
+        for said in known.values()
+        if said.endpoint in active or time.time() - said.time <= _FORMER_SECONDS
+    )
+    refs = _by_commit([store.foreign_branches()])
+    listed_by: dict[str, list[str]] = {}
     with suppress(OSError):
         for match in filter(None, map(_LISTING.fullmatch, sorted(os.listdir(store.folder / "index")))):
-            found.setdefault(match[1], []).append(match[2])
-    return found
+            listed_by.setdefault(match[1], []).append(match[2])
+    for commit in sorted({*_snapshots(store, left_alone), *listed_by}):
+        keys = listed_by.get(commit, [])
+        listed = tuple(_listed(store, repo_id, commit, keys))
+        files = list(_files(store, commit))
+        yield CachedCommit(
+            store,
+            repo_id,
+            commit,
+            names.get(commit, ()),
+            refs.get(commit, ()),
+            bool(known or refs),
+            tuple(hubs.get(key, "") for key in keys),
+            listed,
+            _builds(store, commit, files, listed),
+            sum({each.content: each.size for each in files}.values()),
+            min((each.arrived for each in files), default=None),
+            _used(store, commit),
+            {each.content: each.size for each in files if each.own},
+        )
+
+
+def _listed(store: RepoStore, repo_id: str, commit: str, keys: Iterable[str]) -> Iterator[Snapshot]:
+    for key in keys:
+        files = store.listed_by(key, commit)
+        if files is not None:
+            with suppress(KernelsError):  # unsafe names
+                yield Snapshot(repo_id, commit, files)
+
+
+def _idle_locks(cache: Path) -> Iterator[Path]:
+    """Lock files of kernels' repositories that are older than a day; some may be held."""
+    root = cache / ".locks"
+    for folder in sorted(root.glob("kernels--*")) if is_real_folder(root) else ():
+        if is_real_folder(folder):
+            yield from (path for path in sorted(folder.glob("*.lock")) if is_stale(path) and not path.is_symlink())
 
 
 def _active_hubs() -> set[str]:
@@ -294,18 +293,20 @@ def _files(store: RepoStore, commit: str) -> Iterator[_File]:
                     yield _File(path.relative_to(root).as_posix(), content, facts.st_size, arrived, own)
 
 
-def _builds(store: RepoStore, commit: str, files: Iterable[_File]) -> tuple[CachedBuild, ...]:
+def _builds(
+    store: RepoStore, commit: str, files: Iterable[_File], listed: Sequence[Snapshot]
+) -> tuple[CachedBuild, ...]:
     contents: dict[str, dict[Content, int]] = {}
     for each in files:
         parts = each.path.split("/", 2)
         if len(parts) == 3 and parts[0] == BUILD_FOLDER:
             contents.setdefault(parts[1], {})[each.content] = each.size
-    listed = [Snapshot("org/name", commit, files).builds for files in listings(store, commit)]
 
     def complete(variant: str) -> bool | None:
         if not listed:
             return None
-        return any(builds.get(variant) and not store.missing(commit, builds[variant]) for builds in listed)
+        lists = [snapshot.builds[variant] for snapshot in listed if snapshot.builds.get(variant)]
+        return any(not store.missing(commit, files) for files in lists)
 
     return tuple(CachedBuild(name, sum(sizes.values()), complete(name)) for name, sizes in sorted(contents.items()))
 
@@ -317,3 +318,11 @@ def _used(store: RepoStore, commit: str) -> float | None:
             with suppress(OSError):
                 times.append(path.stat().st_mtime)
     return max(times, default=None)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a regular file; 0 of anything else."""
+    with suppress(OSError):
+        facts = path.lstat()
+        return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+    return 0

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernels.cache.in_use import unused
-from kernels.cache.inventory import CacheContents, CachedCommit, freed_size, leftover_size, listings
+from kernels.cache.inventory import CacheContents, CachedCommit, folder_size, freed_size
 from kernels.cache.store import CLEARING, RepoStore
-from kernels.cache.work_folders import folder_size, remove_work
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE
@@ -47,7 +46,7 @@ class PrunePlan:
     Attributes:
         remove: The commits to remove.
         kept: The commits that stay, each with the reason.
-        leftovers: Temporary files, folders of them, and locks that no process holds.
+        leftovers: Temporary files, folders of them, and locks; a lock that a process holds stays.
         frees: Bytes that this frees.
     """
 
@@ -104,9 +103,10 @@ def plan_prune(
             remove.append(commit)
         elif commit.size:
             kept.append(KeptCommit(commit, reason))
-    leftovers = () if repos else (*contents.leftovers, *_idle_locks(contents.path, now))
-    size = sum(map(leftover_size, leftovers))
-    return PrunePlan(tuple(remove), tuple(kept), leftovers, freed_size(contents, remove) + size)
+    frees = freed_size(contents, remove)
+    if repos:
+        return PrunePlan(tuple(remove), tuple(kept), (), frees)
+    return PrunePlan(tuple(remove), tuple(kept), contents.leftovers, frees + contents.temporary)
 
 
 def prune(planned: PrunePlan) -> PruneResult:
@@ -158,25 +158,13 @@ def _reason_to_keep(
     return None
 
 
-def _idle_locks(cache: Path, now: float) -> Iterator[Path]:
-    """Lock files of kernels' repositories that are older than a day; some may be held."""
-    root = cache / ".locks"
-    folders = sorted(root.glob("kernels--*")) if is_real_folder(root) else []
-    for path in (path for folder in folders if is_real_folder(folder) for path in sorted(folder.glob("*.lock"))):
-        with suppress(OSError):
-            if now - path.lstat().st_mtime > _DAY and not path.is_symlink():
-                yield path
-
-
 # Removal
 
 
 def _hold(commit: CachedCommit, held: ExitStack) -> bool:
     """Hold all locks of a commit until `held` is closed; False if a process downloads or loads files of it."""
     store = commit.store
-    variants = {build.variant for build in commit.builds}
-    for files in listings(store, commit.commit):
-        variants |= {parts[1] for file in files if len(parts := file.path.split("/", 2)) == 3}
+    variants = {build.variant for build in commit.builds}.union(*(snapshot.builds for snapshot in commit.listed))
     read = [STATUS_FILE, *(f"{BUILD_FOLDER}/{name}/{METADATA_FILE}" for name in sorted(variants))]
     locks = [store.lock(f"{commit.commit}-{name}") for name in ("index", *sorted(variants))]
     with ExitStack() as mine:
@@ -253,7 +241,7 @@ _MEANWHILE = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT})
 def _remove_leftover(path: Path) -> int:
     """Remove a temporary file, the folder of a run that was killed, or a lock that no process holds."""
     if is_real_folder(path):
-        return remove_work(path)
+        return _remove_tree(path)
     if path.suffix != ".lock":
         return _unlink(path)
     lock = WorkLock(path)

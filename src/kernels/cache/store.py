@@ -39,7 +39,7 @@ from kernels.support.lock import WorkLock, exclusively
 if TYPE_CHECKING:
     from kernels.cache.writing import SnapshotWriter
 
-__all__ = ["CLEARING", "RepoStore"]
+__all__ = ["CLEARING", "RepoStore", "is_stale"]
 
 _T = TypeVar("_T")
 
@@ -216,7 +216,7 @@ class RepoStore(RepoRecords):
         for folder, pattern in (("blobs", "*.incomplete"), ("index", "*.tmp")):
             with suppress(OSError):
                 check_folders(self.folder / folder, self.cache)
-                found += [path for path in (self.folder / folder).glob(pattern) if _is_stale(path)]
+                found += [path for path in (self.folder / folder).glob(pattern) if is_stale(path)]
         return found
 
 
@@ -232,7 +232,8 @@ def _has(snapshot: str, file: RepoFile) -> bool:
     return not file.blob or os.path.basename(target) == file.blob
 
 
-def _is_stale(path: Path) -> bool:
+def is_stale(path: Path) -> bool:
+    """Whether a temporary file, a lock or a folder has not changed for a day: its process was killed."""
     try:
         return time.time() - path.lstat().st_mtime > _STALE_SECONDS
     except OSError:  # it is gone

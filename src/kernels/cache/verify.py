@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.cache.inventory import CacheContents, CachedCommit, is_below, listings
+from kernels.cache.inventory import CacheContents, CachedCommit, is_below
 from kernels.errors import DigestMismatch, KernelsError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot, is_bytecode
@@ -69,7 +69,7 @@ def verify_contents(
 
 def _check(commit: CachedCommit, repair: bool) -> VerifiedCommit:
     store, root = commit.store, commit.store.snapshot(commit.commit)
-    lists = listings(store, commit.commit)
+    lists = [snapshot.files for snapshot in commit.listed]
     # A mirror lists some of the builds that the Hub lists, and a build may differ: each list counts.
     listed: dict[str, list[RepoFile]] = {}
     for file in dict.fromkeys(file for files in lists or [store.files(commit.commit)] for file in files):

@@ -182,8 +182,8 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
     print_line(f"{plural(len(commits), 'commit')}, {format_size(total)} in {contents.path}")
     if contents.temporary and not repos:
         print_line(
-            f"{format_size(contents.temporary)} of temporary files; `kernels cache prune` removes those of processes "
-            "that were killed more than a day ago"
+            f"{format_size(contents.temporary)} of temporary files of processes that were killed more than a day ago; "
+            "to remove them: kernels cache prune"
         )
     decisions = _decisions(repos)
     if decisions:
