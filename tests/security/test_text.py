@@ -29,7 +29,7 @@ from kernels.layer.report import KernelizeReport, KernelizeRow
 from kernels.models.lockfile import Lock
 from kernels.operations.explain import repository_info, repository_versions
 from kernels.resolver.decision import VariantRejected
-from kernels.support.formatting import error_on_one_line, format_error, format_text, format_value
+from kernels.support.formatting import format_error, format_text, format_value
 from kernels.support.logs import logger, make_safe
 from kernels.support.text import CleanError, clean, indented, one_line
 from kernels.support.warn import warn_once
@@ -195,7 +195,6 @@ def test_what_a_message_quotes_is_one_line_or_set_off(kind: str) -> None:
         format_text(text),
         format_value(text),
         format_error(ValueError(text)),
-        error_on_one_line(ValueError(text)),
     ):
         assert not unsafe_in(quoted), ascii(quoted)
     assert "\n" not in format_text(text) + format_value(text)

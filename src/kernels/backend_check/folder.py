@@ -13,7 +13,7 @@ from kernels.backends.plugins.vendor_folder import vendor_module
 from kernels.backends.torch_build import installed_torch
 from kernels.errors import KernelsError, RequestError
 from kernels.support.checks import StepResults, failed, missing, ok, skipped
-from kernels.support.formatting import error_on_one_line, format_text
+from kernels.support.formatting import format_error, format_text
 from kernels.tuning import read_configs
 from kernels.tuning.config_sources import CONFIGS, HEURISTICS, TuneCandidate
 from kernels.tuning.heuristics import heuristics_of
@@ -101,7 +101,7 @@ def operators(checked: CheckedBackend) -> StepResults:
     try:
         replaced, unused = _try(backend)
     except RequestError as error:
-        yield failed(error_on_one_line(error))
+        yield failed(format_error(error))
         return
     yield ok(f"{len(replaced)}: {', '.join(replaced)}")
     for each in unused:
@@ -129,7 +129,7 @@ def tuning(checked: CheckedBackend) -> StepResults:
         try:
             yield from step(checked.backend)
         except KernelsError as error:
-            yield failed(error_on_one_line(error))
+            yield failed(format_error(error))
 
 
 def _configs(backend: Backend) -> StepResults:

@@ -16,7 +16,7 @@ from kernels.backends.plugins.json_backend import DeclaredBackend
 from kernels.backends.probing import PROBE_SECONDS, checked_probe
 from kernels.backends.torch_build import checked_torch_build, installed_torch
 from kernels.support.checks import StepResult, StepResults, failed, missing, ok, skipped
-from kernels.support.formatting import error_on_one_line, plural
+from kernels.support.formatting import format_error, plural
 
 __all__ = ["answer_seconds", "architectures", "capability", "other_arch", "probe", "python_depends", "torch"]
 
@@ -85,13 +85,9 @@ def _import_torch() -> str | None:
     try:
         import_module("torch")
     except ModuleNotFoundError as error:
-        return (
-            "Torch is not installed"
-            if error.name == "torch"
-            else f"Torch cannot be imported: {error_on_one_line(error)}"
-        )
+        return "Torch is not installed" if error.name == "torch" else f"Torch cannot be imported: {format_error(error)}"
     except Exception as error:  # noqa: BLE001 - extensions are imported with it
-        return f"Torch cannot be imported: {error_on_one_line(error)}"
+        return f"Torch cannot be imported: {format_error(error)}"
     return None
 
 
@@ -260,7 +256,7 @@ def _dependency(name: str, dependency: PythonDependency) -> StepResult:
     except ImportError:
         there = False
     except Exception as error:  # noqa: BLE001 - finding a submodule imports its package
-        return failed(f"{name}: looking for its module {module} raised {error_on_one_line(error)}")
+        return failed(f"{name}: looking for its module {module} raised {format_error(error)}")
     if there:
         return ok(f"{name}: {package}, installed")
     return missing(f"{name}: not installed here; pip install {package}")

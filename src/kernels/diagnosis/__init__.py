@@ -29,7 +29,7 @@ from kernels.diagnosis.packages import LOCATION, check_packages, package_version
 from kernels.diagnosis.toolkits import ToolkitReport, check_toolkits
 from kernels.diagnosis.variables import check_variables, shown_variables
 from kernels.resolver.target import Target
-from kernels.support.formatting import error_on_one_line
+from kernels.support.formatting import format_error
 from kernels.support.installed import installed_from
 
 __all__ = ["CacheReport", "CheckName", "Diagnosis", "Finding", "HubReport", "ToolkitReport", "diagnose"]
@@ -108,12 +108,12 @@ def diagnose() -> Diagnosis:
             return (*default, failed)  # a problem of the packages
         if isinstance(answer, TimeoutError):
             failed.problem(
-                f"The check of {name} did not end: {error_on_one_line(answer).removeprefix('TimeoutError: ')}.",
+                f"The check of {name} did not end: {format_error(answer).removeprefix('TimeoutError: ')}.",
                 "Correct or uninstall what hangs there; a vendor's folder or package can be taken out.",
             )
         else:
             failed.problem(
-                f"The check of {name} failed: {error_on_one_line(answer)}.",
+                f"The check of {name} failed: {format_error(answer)}.",
                 "Correct what it names; if nothing is wrong with that, report it with this output.",
             )
         return (*default, failed)

@@ -17,7 +17,7 @@ from kernels.backends.torch_build import installed_torch
 from kernels.diagnosis.finding import Findings
 from kernels.errors import RequestError
 from kernels.resolver.target import Target
-from kernels.support.formatting import did_you_mean, error_on_one_line, format_value
+from kernels.support.formatting import did_you_mean, format_error, format_value
 
 __all__ = ["check_backends", "check_queries", "check_system", "check_torch", "joined_backends", "probed_target"]
 
@@ -54,9 +54,7 @@ def check_torch(target: Target) -> Findings:
         try:
             import torch  # noqa: F401
         except Exception as error:  # noqa: BLE001 - a broken installation raises anything
-            found.problem(
-                f"Torch is installed, but cannot be imported: {error_on_one_line(error)}.", "Install Torch again."
-            )
+            found.problem(f"Torch is installed, but cannot be imported: {format_error(error)}.", "Install Torch again.")
     elif target.torch is None:
         found.note("Torch is not installed: kernels cannot be loaded here.", "Install Torch: https://pytorch.org")
     host = backends.host().name

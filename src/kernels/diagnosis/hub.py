@@ -21,7 +21,7 @@ from kernels.models.mirror import MIRROR_FILE, parse_time
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.sources.response import read_body
 from kernels.sources.wire import request_headers, send
-from kernels.support.formatting import error_on_one_line, format_text, plural
+from kernels.support.formatting import format_error, format_text, plural
 from kernels.support.secrets import redacted
 from kernels.support.tasks import side_by_side
 
@@ -255,7 +255,7 @@ def _check_clock(endpoint: str, date: object, found: Findings) -> None:
 def _no_answer(endpoint: str, error: BaseException) -> tuple[str, str]:
     """What kept an answer from coming, and what to do."""
     chain = list(_chain(error))
-    said = format_text(redacted(error_on_one_line(chain[-1])), 300).rstrip(".")
+    said = format_text(redacted(format_error(chain[-1])), 300).rstrip(".")
     certificate = next((each for each in chain if isinstance(each, ssl.SSLCertVerificationError)), None)
     if certificate is not None:
         why = str(getattr(certificate, "verify_message", "") or certificate)

@@ -14,7 +14,7 @@ from kernels.diagnosis.finding import Findings
 from kernels.errors import LockError
 from kernels.models.lockfile import LOCK_FILE
 from kernels.resolver.locks import read_lock
-from kernels.support.formatting import error_on_one_line, format_names
+from kernels.support.formatting import format_error, format_names
 from kernels.support.installed import metadata_folder
 
 __all__ = ["LOCATION", "check_packages", "package_versions"]
@@ -71,7 +71,7 @@ def check_packages() -> Findings:
     try:
         import huggingface_hub  # noqa: F401
     except Exception as error:  # noqa: BLE001 - a broken installation raises anything
-        found.problem(f"huggingface_hub cannot be imported: {error_on_one_line(error)}.", "Install it again.")
+        found.problem(f"huggingface_hub cannot be imported: {format_error(error)}.", "Install it again.")
     return found
 
 

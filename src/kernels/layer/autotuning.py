@@ -27,7 +27,7 @@ from kernels.layer.timing import Seconds, Taken, calls_side_by_side, summary
 from kernels.layer.tuned import write_tuned
 from kernels.layer.whole_model import note_user, request_of
 from kernels.support.distributed import gathered, rank_count
-from kernels.support.formatting import error_on_one_line, wrong_type
+from kernels.support.formatting import format_error, wrong_type
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
@@ -372,7 +372,7 @@ class _Tuning:
             except Exception as error:
                 if plain is None:
                     raise
-                fault = error_on_one_line(error)
+                fault = format_error(error)
             if any(gathered(fault is not None)):
                 found.append([Taken(math.inf, math.inf)] * len(found[0]))
                 continue

@@ -25,7 +25,7 @@ from kernels.layer.observe import (
 )
 from kernels.layer.report import check_model, folded_path
 from kernels.layer.swap import decision_of
-from kernels.support.formatting import error_on_one_line, wrong_type
+from kernels.support.formatting import format_error, wrong_type
 from kernels.support.html_table import html_table, text_table
 from kernels.tracebacks import public
 
@@ -213,13 +213,13 @@ class _Compared:
         try:
             args, kwargs = copied((call.args, call.kwargs))
         except Exception as error:  # noqa: BLE001 - an argument of any type
-            fault = f"its arguments cannot be copied: {error_on_one_line(error)}"
+            fault = f"its arguments cannot be copied: {format_error(error)}"
         else:
             try:
                 with preserved(call.module):
                     result = self.kernel(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 - the code of a kernel
-                fault = f"the kernel failed: {error_on_one_line(error)}"
+                fault = f"the kernel failed: {format_error(error)}"
         expected = call.own(*call.args, **call.kwargs)
         if fault is None:
             try:
@@ -227,7 +227,7 @@ class _Compared:
             except OtherStructure as error:
                 fault = str(error)
             except Exception as error:  # noqa: BLE001 - tensors of any kind, and objects of any type
-                fault = f"its results cannot be compared: {error_on_one_line(error)}"
+                fault = f"its results cannot be compared: {format_error(error)}"
         self.fault = self.fault or fault
         return expected
 

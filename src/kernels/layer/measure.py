@@ -29,7 +29,7 @@ from kernels.layer.observe import (
 )
 from kernels.layer.timing import Seconds, is_accelerator, side_by_side
 from kernels.support.distributed import gathered
-from kernels.support.formatting import error_on_one_line
+from kernels.support.formatting import format_error
 
 if TYPE_CHECKING:
     import torch
@@ -137,7 +137,7 @@ def _compared(
         copied((call.args, call.kwargs))
         own = _run(call, call.own, needs_gradient, seeds)
     except Exception as error:  # noqa: BLE001 - arguments of any type
-        cannot = f"its own forward cannot be run on copies of its arguments: {error_on_one_line(error)}"
+        cannot = f"its own forward cannot be run on copies of its arguments: {format_error(error)}"
         return [Contender(fault=cannot) for _ in kernels]
     exact = _exact(call, own, needs_gradient, seeds)
     return [
@@ -292,7 +292,7 @@ def _judge(
     except OtherStructure as error:
         return str(error), None
     except Exception as error:  # noqa: BLE001 - the code of a kernel
-        return f"the kernel fails: {error_on_one_line(error)}", None
+        return f"the kernel fails: {format_error(error)}", None
     try:
         results = pairs(ran.result, own.result, own.arguments)
         left = pairs(tensors_of(ran.arguments), tensors_of(own.arguments))
@@ -427,7 +427,7 @@ def _timed(
                 try:
                     once()
                 except Exception as error:  # noqa: BLE001 - the code of a kernel, that it is compiled, a second call
-                    every[place] = Contender(fault=f"the kernel fails: {error_on_one_line(error)}")
+                    every[place] = Contender(fault=f"the kernel fails: {format_error(error)}")
         every = _agreed(every)
         right = [place for place, each in enumerate(every) if each.fault is None]
         calls = [timed(call.own), *(once for place in right if (once := forwards[place]) is not None)]

@@ -31,7 +31,7 @@ from kernels.layer.loading import name_in_kernel
 from kernels.layer.mode import Mode
 from kernels.layer.plan import LayerRequest, plan_layers
 from kernels.support.files import check_folders, read_bounded, replace_file
-from kernels.support.formatting import error_on_one_line, wrong_type
+from kernels.support.formatting import format_error, wrong_type
 from kernels.support.record_file import StoredRecord, decode_json, read_record, write_record
 
 if TYPE_CHECKING:
@@ -467,9 +467,9 @@ def read_tuned(path: Path) -> list[TunedLayer]:
     try:
         saved = decode_json(read_bounded(path, _MOST_BYTES), _SavedFile)
     except OSError as error:
-        raise RequestError(f"The file of autotune {path} cannot be read: {error_on_one_line(error)}") from None
+        raise RequestError(f"The file of autotune {path} cannot be read: {format_error(error)}") from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        message = f"{path} is not a file that a report of autotune saved: {error_on_one_line(error)}"
+        message = f"{path} is not a file that a report of autotune saved: {format_error(error)}"
         raise RequestError(message) from None
     if saved.autotune != 1:
         raise RequestError(f"{path} has version {saved.autotune} of autotune's files; expected 1.")

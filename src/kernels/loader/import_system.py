@@ -215,13 +215,9 @@ def all_or_nothing(package: KernelPackage) -> Iterator[None]:
         current.reset(token)
 
 
-#: The most characters of a kernel's error: a compiler's has many lines.
-_MAX_MESSAGE = 10_000
-
-
 def _failure(package: KernelPackage, error: BaseException) -> KernelImportError:
     """The error for one that no caller of a kernel expects, with the innermost line of the kernel's own code."""
-    reason = format_error(error, _MAX_MESSAGE)
+    reason = format_error(error)
     if isinstance(error, SystemExit):
         reason = f"its code called `sys.exit({'' if error.code is None else format_value(error.code)})`"
     places = [

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from kernels.support.formatting import error_on_one_line, shortened
+from kernels.support.formatting import format_error, shortened
 from kernels.support.tasks import Task
 
 __all__ = [
@@ -84,7 +84,7 @@ def run_step(
             for result in step():
                 results.append(result)
         except BaseException as error:  # noqa: BLE001 - third-party code, which may even call `sys.exit`
-            results.append(failed(f"{error_on_one_line(error, _MAX_TEXT)}{_where(error)}"))
+            results.append(failed(f"{format_error(error, _MAX_TEXT)}{_where(error)}"))
 
     in_time = Task(collect, name=f"check-{name}").wait(seconds)
     late = [] if in_time else [failed(f"no answer within {seconds:g} seconds")]

@@ -8,12 +8,11 @@ from itertools import islice
 from typing import Any
 
 from kernels.errors import KernelsError
-from kernels.support.text import indented, one_line
+from kernels.support.text import one_line
 
 __all__ = [
     "as_clause",
     "did_you_mean",
-    "error_on_one_line",
     "format_error",
     "format_names",
     "format_text",
@@ -30,7 +29,7 @@ _MAX_CANDIDATES = 1000
 
 
 def format_error(error: BaseException, limit: int = 500) -> str:
-    r"""An error's type and message, with each line after the first set off from the message around it.
+    """An error's type, message and notes on one line; of this package's own errors without the type.
 
     Args:
         error: The error.
@@ -39,27 +38,13 @@ def format_error(error: BaseException, limit: int = 500) -> str:
     Example:
         >>> format_error(OSError("no driver"))
         'OSError: no driver'
-        >>> format_error(ValueError("line 1\nline 2"))
-        'ValueError: line 1\n  | line 2'
     """
-    return indented(shortened(_error_text(error), limit))
-
-
-def error_on_one_line(error: BaseException, limit: int = 500) -> str:
-    """An error's type, message and notes on one line; of this package's own errors without the type.
-
-    Args:
-        error: The error.
-        limit: The most characters.
-
-    Example:
-        >>> error_on_one_line(KeyError("arch"))
-        "KeyError: 'arch'"
-    """
+    name = type(error).__name__
+    prefix = "" if isinstance(error, KernelsError) else f"{name}: "
+    said = _text_of(lambda each: f"{prefix}{each}".removesuffix(": "), error, f"{name}, whose message raised")
     notes = getattr(error, "__notes__", None)
-    whole = " ".join([_error_text(error)[: 10 * limit], *(notes if isinstance(notes, list) else ())])
-    text = format_text(" ".join(whole.split()), limit)
-    return text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, KernelsError) else text
+    whole = [said[: 10 * limit], *(notes if isinstance(notes, list) else ())]
+    return format_text(" ".join(" ".join(whole).split()), limit)
 
 
 def format_value(value: object, limit: int = 80) -> str:
@@ -204,11 +189,6 @@ def nearest_name(word: object, candidates: Iterable[str], cutoff: float = 0.6) -
     lower = {name.lower(): name for name in reversed(short)}
     near = difflib.get_close_matches(word[:100].lower(), list(lower), n=1, cutoff=cutoff)
     return lower[near[0]] if near else None
-
-
-def _error_text(error: BaseException) -> str:
-    name = type(error).__name__
-    return _text_of(lambda each: f"{name}: {each}".removesuffix(": "), error, f"{name}, whose message raised")
 
 
 def _text_of(convert: Callable[[Any], str], value: object, raised: str) -> str:

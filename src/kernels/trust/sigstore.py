@@ -23,7 +23,7 @@ from kernels.models.metadata import MAX_METADATA_BYTES
 from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.forks import ForkLock
-from kernels.support.formatting import error_on_one_line, format_text
+from kernels.support.formatting import format_error, format_text
 from kernels.trust.policy import Identity, Rule
 
 if TYPE_CHECKING:
@@ -266,4 +266,4 @@ def _sigstore() -> Any:
 
 
 def _line(error: BaseException) -> str:
-    return error_on_one_line(error, _MAX_REASON).rstrip(".")
+    return format_error(error, _MAX_REASON).rstrip(".")

@@ -12,7 +12,7 @@ from types import ModuleType
 from kernels.authoring.bench.messages import Ended, Job, Message, Started, Stopped, WorkloadsListed, encode
 from kernels.authoring.bench.scripts import FOLDER, read_scripts
 from kernels.authoring.bench.workload import run_workload, synchronizer
-from kernels.support.formatting import error_on_one_line
+from kernels.support.formatting import format_error
 from kernels.support.record_file import decode_json
 
 __all__ = ["main", "work"]
@@ -49,7 +49,7 @@ def work(job: Job, send: Callable[[Message], object]) -> None:
     try:
         kernel = _load(job)
     except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
-        send(Stopped(error_on_one_line(error, _MAX_REASON)))
+        send(Stopped(format_error(error, _MAX_REASON)))
         return
     # After the load: paths in the environment are relative to where the command was called.
     os.chdir(job.root)

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from kernels.authoring.bench.report import FAILED, WorkloadOutcome
 from kernels.benchmark import Benchmark
-from kernels.support.formatting import did_you_mean, error_on_one_line
+from kernels.support.formatting import did_you_mean, format_error
 
 __all__ = ["FOLDER", "PATTERN", "Scripts", "Workload", "explain", "read_scripts"]
 
@@ -122,4 +122,4 @@ def explain(error: BaseException, script: Path) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).name == script.name]
     place = f" ({script.name}, line {lines[-1]})" if lines else ""
-    return f"{error_on_one_line(error)}{place}"
+    return f"{format_error(error)}{place}"

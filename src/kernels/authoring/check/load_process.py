@@ -31,7 +31,7 @@ from kernels.errors import (
 from kernels.loader.load import get_loaded_kernels, kernel_layers
 from kernels.resolver.variant import parse_variant
 from kernels.support.checks import CheckResult, StepResults, failed, hint, ok, skipped
-from kernels.support.formatting import error_on_one_line, plural
+from kernels.support.formatting import format_error, plural
 
 __all__ = ["load_and_look", "main"]
 
@@ -59,11 +59,11 @@ def load_and_look(folder: str) -> list[CheckResult]:
     try:
         module = get_local_kernel(folder)
     except _NOT_ITS_FAULT as error:
-        return [CheckResult("loading", *skipped(error_on_one_line(error)))]
+        return [CheckResult("loading", *skipped(format_error(error)))]
     except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
         needed = _missing_package(error)
         verdict = skipped if needed in _OF_FRAMEWORKS else failed
-        return [CheckResult("loading", *verdict(error_on_one_line(error)))]
+        return [CheckResult("loading", *verdict(format_error(error)))]
     layers = [CheckResult("loaded layers", *each) for each in _layers(module)]
     found = [CheckResult("operators", *each) for each in _operators(folder, before)]
     return [CheckResult("loading", *ok(f"loaded as {module.__name__}")), *found, *layers]
@@ -122,9 +122,9 @@ def _layers(module: ModuleType) -> StepResults:
     except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
         needed = _missing_package(error)
         if needed in (None, module.__name__):
-            yield failed(error_on_one_line(error))
+            yield failed(format_error(error))
         else:
-            yield hint(f"only users who have {needed} can use the layers: {error_on_one_line(error)}")
+            yield hint(f"only users who have {needed} can use the layers: {format_error(error)}")
         return
     if layers is None:
         yield skipped("the kernel has no layers")

@@ -19,7 +19,7 @@ from kernels.authoring.publish.local_builds import LocalFile
 from kernels.errors import HubUnavailable, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.sources.wire import connection_errors
 from kernels.support import secrets
-from kernels.support.formatting import error_on_one_line, format_text, shell_word
+from kernels.support.formatting import format_error, format_text, shell_word
 from kernels.support.logs import make_safe
 from kernels.support.text import clean
 from kernels.trust.file_hashes import git_blob_id
@@ -278,14 +278,13 @@ class PublishClient:
                 return refused(f"{self.url} answered {status} while {doing}: {text} {NOT_PUBLISHED}.")
             if isinstance(cause, connection):
                 return HubUnavailable(
-                    f"The connection to {self.url} broke while {doing} ({error_on_one_line(cause)}). "
-                    f"{state()}. {_AGAIN}"
+                    f"The connection to {self.url} broke while {doing} ({format_error(cause)}). {state()}. {_AGAIN}"
                 )
         if isinstance(error, ValueError):  # huggingface_hub rejects a card, or the Hub an object
             return RequestError(f"{self.url} rejected this while {doing}: {format_text(error, 1000)} {NOT_PUBLISHED}.")
         if isinstance(error, (AttributeError, LookupError, TypeError)):  # it does not check the answer's form
             return HubUnavailable(
-                f"{self.url} gave an answer that is not a Hub's while {doing} ({error_on_one_line(error)}). {state()}."
+                f"{self.url} gave an answer that is not a Hub's while {doing} ({format_error(error)}). {state()}."
             )
         return None
 

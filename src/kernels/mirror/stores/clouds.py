@@ -20,7 +20,7 @@ from kernels.mirror.stores.instance_roles import (
 )
 from kernels.support.env_values import url_in, without_password
 from kernels.support.files import read_bounded
-from kernels.support.formatting import error_on_one_line, format_value
+from kernels.support.formatting import format_error, format_value
 from kernels.support.secrets import register
 
 __all__ = ["about_credentials", "azure_store", "google_store", "is_unsigned", "s3_store", "what_is_set"]
@@ -345,7 +345,7 @@ def _boto3_provider(profile: AwsProfile) -> Any:
             found = boto3.Session(profile_name=profile.name).get_credentials()
             frozen = None if found is None else found.get_frozen_credentials()
         except (BotoCoreError, ClientError, OSError) as error:
-            raise RequestError(f"{asked}, which gave no credentials: {error_on_one_line(error)}.") from None
+            raise RequestError(f"{asked}, which gave no credentials: {format_error(error)}.") from None
         if frozen is None:
             raise RequestError(f"{asked}, which gave no credentials.")
         register(frozen.secret_key, frozen.token)
