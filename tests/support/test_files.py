@@ -66,7 +66,7 @@ def test_a_link_is_followed_unless_told_otherwise(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
     assert read_bounded(tmp_path / "link", 1) == b"1"
     with pytest.raises(NotRegularFile):
-        read_bounded(tmp_path / "link", 1, follow=False)
+        open_regular(tmp_path / "link", follow=False)
 
 
 def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distributions, version
@@ -15,7 +16,6 @@ from kernels.errors import LockError
 from kernels.models.lockfile import LOCK_FILE
 from kernels.resolver.locks import read_lock
 from kernels.support.formatting import format_error, format_names
-from kernels.support.installed import metadata_folder
 
 __all__ = ["LOCATION", "check_packages", "package_versions"]
 
@@ -109,8 +109,8 @@ def _check_own(distribution: Distribution, record: str, found: Findings) -> None
 
 def _check_lock(distribution: Distribution, name: str, found: Findings) -> None:
     """The lockfile that a distribution brings for its own calls."""
-    folder = metadata_folder(distribution)
-    path = None if folder is None else Path(folder) / LOCK_FILE
+    folder = getattr(distribution, "_path", None)  # there is no public name for the folder of its metadata
+    path = Path(folder) / LOCK_FILE if isinstance(folder, os.PathLike) else None
     if path is not None and path.exists():
         try:
             read_lock(path)

@@ -281,7 +281,7 @@ def without_undelivered(context: ResolveContext, failed: Iterable[tuple[Planned,
     for planned, error in failed:
         found = planned.found
         is_last = found.source is context.sources.all_of(found.asked.repo_id)[-1]
-        one_commit = found.lock is not None or found.requirement.commit is not None or not distributed.in_job()
+        one_commit = found.lock is not None or found.requirement.commit is not None or distributed.rank_count() == 1
         if isinstance(error, HubUnavailable) and leads_on(error) and one_commit and not is_last:
             undelivered[found.source.name, found.asked.repo_id] = error
     return replace(context, undelivered={**context.undelivered, **undelivered}) if undelivered else None

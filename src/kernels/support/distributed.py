@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["agree", "gathered", "in_job", "rank_count"]
+__all__ = ["agree", "gathered", "rank_count"]
 
 
 def agree(key: str, ask: Callable[[], str]) -> str:
@@ -62,11 +62,6 @@ def gathered(value: Any) -> list[Any]:
 def rank_count() -> int:
     """How many ranks a distributed job has; 1 if there is no job."""
     return 1 if _store() is None else int(sys.modules["torch.distributed"].get_world_size())
-
-
-def in_job() -> bool:
-    """Whether this process is a rank of a distributed job."""
-    return _store() is not None
 
 
 def _store() -> Any:

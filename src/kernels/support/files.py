@@ -84,13 +84,12 @@ def open_regular(path: _PathLike, *, follow: bool = True) -> BinaryIO:
         raise
 
 
-def read_bounded(path: _PathLike, limit: int, *, follow: bool = True) -> bytes:
+def read_bounded(path: _PathLike, limit: int) -> bytes:
     """The content of a regular file.
 
     Args:
-        path: The file.
+        path: The file, which may be a symbolic link to it.
         limit: The most bytes it may have.
-        follow: Whether `path` itself may be a symbolic link.
 
     Raises:
         NotRegularFile: It is not a regular file.
@@ -103,7 +102,7 @@ def read_bounded(path: _PathLike, limit: int, *, follow: bool = True) -> bytes:
         ...     read_bounded(file.name, 10)
         b''
     """
-    with open_regular(path, follow=follow) as file:
+    with open_regular(path) as file:
         return read_rest(file, limit)
 
 
@@ -259,13 +258,12 @@ def _steps(folder: Path, root: Path | None) -> list[str]:
     return [os.fspath(step) for step in steps[1:]]
 
 
-def replace_file(path: Path, content: bytes, suffix: str = ".tmp", *, mode: int | None = None) -> None:
+def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Write `content` under a temporary name beside `path` and rename it into place.
 
     Args:
         path: The file.
         content: Its content.
-        suffix: The end of the temporary name.
         mode: The most rights on it, whatever the folder's default. Default: those of a new file.
     """
     if not hasattr(os, "geteuid"):  # Windows cannot replace a read-only file
@@ -275,7 +273,7 @@ def replace_file(path: Path, content: bytes, suffix: str = ".tmp", *, mode: int 
         return os.open(path, flags, 0o666 if mode is None else mode)
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}{suffix}")
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         with open(temporary, "xb", opener=opener) as file:
             if mode is not None:

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from importlib.metadata import Distribution, EntryPoint
+    from importlib.metadata import EntryPoint
 
-__all__ = ["entry_points", "installed_from", "installed_version", "metadata_folder", "metadata_folders"]
+__all__ = ["entry_points", "installed_from", "installed_version", "metadata_folders"]
 
 
 def metadata_folders(folder: str) -> tuple[str, ...]:
@@ -40,15 +40,17 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
         ()
     """
     needle = group.encode()
-    folders = _folders()
     found: list[EntryPoint] = []
-    for folder in folders:
-        for name, text in _entry_point_files(folder, _changed(folder)).items():
-            if needle in text and _is_first(name, folder, folders):
+    seen: set[str] = set()  # of two distributions of a project the first is the one that is imported
+    for folder in _folders():
+        files = _entry_point_files(folder, _changed(folder))
+        for name in metadata_folders(folder):
+            if needle in files.get(name, b"") and _project(name) not in seen:
                 from importlib.metadata import PathDistribution
                 from pathlib import Path
 
                 found += PathDistribution(Path(folder, name)).entry_points.select(group=group)
+            seen.add(_project(name))
     return tuple(found)
 
 
@@ -63,24 +65,11 @@ def installed_version(distribution: str) -> str | None:
         True
     """
     wanted = _project(f"{distribution.replace('-', '_')}.")
-    names = (name for folder in _folders() for name in metadata_folders(folder) if _project(name) == wanted)
-    versions = (name.rpartition(".")[0].split("-")[1:2] for name in names)
-    return next((version for each in versions for version in each), None)
-
-
-def metadata_folder(distribution: Distribution) -> str | None:
-    """The folder of an installed distribution's metadata; None where it is in an archive or has none.
-
-    Args:
-        distribution: As `importlib.metadata` finds it, which has no public name for the folder.
-
-    Example:
-        >>> import importlib.metadata
-        >>> os.path.isdir(metadata_folder(importlib.metadata.distribution("msgspec")))
-        True
-    """
-    folder = getattr(distribution, "_path", None)
-    return str(folder) if isinstance(folder, os.PathLike) else None
+    for folder in _folders():
+        for name in metadata_folders(folder):
+            if _project(name) == wanted and "-" in name:
+                return name.rpartition(".")[0].split("-")[1]
+    return None
 
 
 def installed_from(distribution: str, folder: str) -> str | None:
@@ -119,8 +108,8 @@ def installed_from(distribution: str, folder: str) -> str | None:
     except (importlib.metadata.PackageNotFoundError, ValueError, LookupError, AttributeError, TypeError):
         return None  # no record, or not one of an installer
     # Another copy may come first on the path than the one with the record.
-    place = path if editable and path else str(found.locate_file(""))
-    if not Path(folder).resolve().is_relative_to(Path(place).resolve()):
+    place = path if editable and path else found.locate_file("")
+    if not Path(folder).resolve().is_relative_to(Path(str(place)).resolve()):
         return None
     return one_line(f"{origin}{' (editable)' if editable else ''}")
 
@@ -158,13 +147,7 @@ def _entry_point_files(folder: str, changed: int | None) -> Mapping[str, bytes]:
     return found
 
 
-def _is_first(name: str, folder: str, folders: list[str]) -> bool:
-    """Whether no folder before has a distribution of the same project, which would be the one that is imported."""
-    project = _project(name)
-    before = folders[: folders.index(folder)]
-    return all(_project(other) != project for each in before for other in metadata_folders(each))
-
-
+@functools.cache
 def _project(info: str) -> str:
     """The project's name in the name of a metadata folder, in one spelling."""
     return re.sub(r"[-_.]+", "_", info.rpartition(".")[0].partition("-")[0]).lower()
