@@ -154,9 +154,8 @@ def hub_folders() -> tuple[Path, ...]:
 def hub_token(url: str | None = None) -> str | None:
     """The token in `KERNELS_HUB_TOKEN` for a URL in `KERNELS_HUB`, which is used there before huggingface_hub's own.
 
-    A value with a comma, or with a `=` before its end, is a list `host=TOKEN,host:port=TOKEN`: bearer tokens have
-    neither (RFC 6750, 2.1). Each of its tokens is for its host alone. Any other value is one token. White space around
-    hosts and tokens is removed: a secret that is mounted as a file ends with a line break. No error shows a token.
+    One token is for the only host there; each of a list `host=TOKEN,host:port=TOKEN` is for its host alone. No error
+    shows a token.
 
     Args:
         url: The URL; None for a token that is for no host, as a server's own.
@@ -172,16 +171,15 @@ def hub_token(url: str | None = None) -> str | None:
     hosts = {each.value: each.host for each in hub_addresses() if each.kind == "http"}
     if not tokens or url not in hosts:
         return None
-    known, plain = sorted(set(hosts.values())), tokens.get("")
-    if plain is None and set(known).isdisjoint(tokens):
-        problem = f"it has a list that has none of the hosts in `KERNELS_HUB`: {', '.join(known)}"
-    elif plain is not None and (len(known) > 1 or plain.rstrip("=").lower() == known[0]):
-        problem = f"`KERNELS_HUB` names {', '.join(known)}"
-    else:
-        return tokens.get(hosts[url]) if plain is None else plain
+    known = sorted(set(hosts.values()))
+    if not tokens.keys().isdisjoint(known):
+        return tokens.get(hosts[url])
+    plain = tokens.get("", "")
+    if plain and len(known) == 1 and plain.rstrip("=").lower() != known[0]:
+        return plain
     raise RequestError(
-        f"`KERNELS_HUB_TOKEN` does not say which host gets the token: {problem}. Expected {known[0]}=TOKEN; several "
-        "are separated by commas."
+        f"`KERNELS_HUB_TOKEN` does not say which host in `KERNELS_HUB` gets the token: {', '.join(known)}. Expected "
+        f"{known[0]}=TOKEN; several are separated by commas."
     )
 
 
@@ -213,28 +211,23 @@ def plain_hf_token() -> str | None:
 def hub_tokens() -> dict[str, str]:
     """The tokens in `KERNELS_HUB_TOKEN` by their host in lower case; "" is the host of a token that names none.
 
-    Each is hidden in every message from now on.
+    A value with a comma, or with a `=` before its end, is a list: bearer tokens have neither (RFC 6750, 2.1). White
+    space is removed: a secret that is mounted as a file ends with a line break. Each token is hidden in every message
+    from now on.
     """
     value = os.environ.get("KERNELS_HUB_TOKEN", "").strip()
     listed = "," in value or "=" in value.rstrip("=")
     tokens: dict[str, str] = {}
     for entry in filter(None, map(str.strip, value.split(","))):
-        named = listed and "=" in entry
-        host, token = map(str.strip, entry.split("=", 1)) if named else ("", entry)
+        host, token = map(str.strip, entry.split("=", 1)) if listed and "=" in entry else ("", entry)
         _hide(token)
-        if listed and not (token and re.fullmatch(_HOST, host)):
+        named = not listed or (token and re.fullmatch(_HOST, host))
+        printable = token.isascii() and token.isprintable() and " " not in token
+        if not named or not printable or tokens.setdefault(host.lower(), token) != token:
             raise RequestError(
-                "`KERNELS_HUB_TOKEN` does not say which host gets the token: it has a comma, or a `=` before its end, "
-                "and an entry that is not host=TOKEN or host:port=TOKEN. Expected one token, or such entries separated "
-                "by commas."
+                "`KERNELS_HUB_TOKEN` is not valid; expected one token, or host=TOKEN for each host, separated by "
+                "commas. A token is printable ASCII without spaces."
             )
-        if not token.isascii() or not token.isprintable() or " " in token:
-            raise RequestError(
-                "`KERNELS_HUB_TOKEN` has a character that an HTTP header cannot carry. Expected printable ASCII "
-                "without spaces."
-            )
-        if tokens.setdefault(host.lower(), token) != token:
-            raise RequestError(f"`KERNELS_HUB_TOKEN` has two tokens for {host}; expected one.")
     return tokens
 
 
