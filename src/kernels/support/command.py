@@ -17,13 +17,10 @@ from kernels.support.formatting import shortened
 from kernels.support.tasks import Task
 
 __all__ = [
-    "MAX_OUTPUT",
     "SECONDS",
     "CommandFailed",
-    "CommandNotStarted",
     "CommandStatus",
     "CommandTimeout",
-    "CommandTooLoud",
     "rounded",
     "run_command",
 ]
@@ -32,10 +29,11 @@ __all__ = [
 SECONDS = 5.0
 
 #: The most bytes of output. `nvidia-smi --query-gpu` prints some 100 bytes a device.
-MAX_OUTPUT = 64 * 1024
+_MAX_OUTPUT = 64 * 1024
 
-#: How many bytes of standard error are kept, and how many characters of its last line are quoted.
-_MAX_MESSAGE, _MAX_LINE = 4096, 200
+#: How many bytes of the end of standard error are kept (C++ prints an uncaught exception before a stack of any depth),
+#: and how many characters of its last line are quoted.
+_MAX_MESSAGES, _MAX_LINE = 1024 * 1024, 200
 
 #: How long to wait for the rest of standard error after the end: a process that it left running may keep it open.
 _MESSAGE_SECONDS = 0.2
@@ -46,10 +44,6 @@ _REAP_SECONDS = 1.0
 
 class CommandFailed(RuntimeError):
     """A command failed; the message has the command and the reason."""
-
-
-class CommandNotStarted(CommandFailed):
-    """The program does not exist, or may not be run."""
 
 
 class CommandStatus(CommandFailed):
@@ -70,17 +64,12 @@ class CommandTimeout(CommandFailed):
     """It did not end in time."""
 
 
-class CommandTooLoud(CommandFailed):
-    """It printed too much."""
-
-
 def run_command(
     command: Sequence[str],
     *,
     seconds: float = SECONDS,
-    max_output: int = MAX_OUTPUT,
+    max_output: int = _MAX_OUTPUT,
     given: bytes = b"",
-    max_messages: int = _MAX_MESSAGE,
     environment: Mapping[str, str] | None = None,
     errors: str = "replace",
 ) -> str:
@@ -94,7 +83,6 @@ def run_command(
         seconds: How long it may take.
         max_output: The most bytes that it may print.
         given: Its standard input.
-        max_messages: How many bytes of the end of its standard error are kept.
         environment: Its environment variables. Default: this process's.
         errors: What becomes of bytes of the output that are not UTF-8, as for `bytes.decode`.
 
@@ -102,10 +90,9 @@ def run_command(
         The output as text.
 
     Raises:
-        CommandNotStarted: The program does not exist, or may not be run.
         CommandStatus: It ended with another exit status than 0.
         CommandTimeout: It did not end in time.
-        CommandTooLoud: It printed more than `max_output` bytes.
+        CommandFailed: It cannot be run, or printed more than `max_output` bytes.
 
     Example:
         >>> import sys
@@ -119,12 +106,12 @@ def run_command(
     try:
         output = Task(partial(_head, process.stdout, max_output), name="command")
         end_of_messages = bytearray()
-        messages = Task(partial(_keep_end, process.stderr, end_of_messages, max_messages), name="command-messages")
+        messages = Task(partial(_keep_end, process.stderr, end_of_messages), name="command-messages")
         if not output.wait(seconds):
             raise CommandTimeout(f"{_quoted(command)} did not answer within {rounded(seconds)} seconds")
         content = output.result()
         if len(content) > max_output:
-            raise CommandTooLoud(f"{_quoted(command)} printed more than {max_output} bytes")
+            raise CommandFailed(f"{_quoted(command)} printed more than {max_output} bytes")
         try:
             status = process.wait(max(0.05, end - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -156,12 +143,12 @@ def _head(pipe: IO[bytes], limit: int) -> bytes:
         return pipe.read(limit + 1)
 
 
-def _keep_end(pipe: IO[bytes], end: bytearray, limit: int) -> None:
+def _keep_end(pipe: IO[bytes], end: bytearray) -> None:
     """Keep the end of what a pipe gives, all of which is read: the command never waits."""
     with pipe:
         while chunk := os.read(pipe.fileno(), 65536):
             end += chunk
-            del end[:-limit]
+            del end[:-_MAX_MESSAGES]
 
 
 def _last_line(messages: str) -> str:
@@ -188,7 +175,7 @@ def _start(command: Sequence[str], given: bytes, environment: Mapping[str, str])
             )
         except (OSError, ValueError) as error:  # a ValueError: a zero byte in an argument
             reason = (error.strerror if isinstance(error, OSError) else None) or error
-            raise CommandNotStarted(f"{_quoted(command)} cannot be run: {reason}") from None
+            raise CommandFailed(f"{_quoted(command)} cannot be run: {reason}") from None
 
 
 def _windows(flag: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kernels.support.files import open_regular
@@ -120,13 +121,8 @@ def on_every_core(work: Callable[[_T], _R], items: Sequence[_T], size: Callable[
     cores = min(_cores(), len(batches))
     if cores < 2 or sum(sizes[index] for index in large) < _BLOCK_BYTES:  # starting threads takes longer
         return [work(item) for item in items]
-    found: dict[int, _R] = {}
-
-    def run(batch: list[int]) -> None:
-        for index in batch:
-            found[index] = work(items[index])
-
-    side_by_side(run, batches, at_once=cores, name="hash")
+    results = side_by_side(lambda batch: [work(items[index]) for index in batch], batches, at_once=cores, name="hash")
+    found = dict(zip(chain(*batches), chain(*results), strict=True))
     return [found[index] for index in range(len(items))]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from kernels.support.command import CommandFailed, CommandTimeout, CommandTooLoud, run_command
+from kernels.support.command import CommandFailed, CommandTimeout, run_command
 
 __all__ = ["LimitExceeded", "call_limited", "main"]
 
@@ -62,8 +62,6 @@ def call_limited(function: Callable[..., _T], *args: Any, seconds: float = _SECO
         text = run_command(command, seconds=seconds, max_output=_MAX_OUTPUT, given=given)
     except CommandTimeout:
         raise LimitExceeded(f"it takes more than {seconds:g} seconds") from None
-    except CommandTooLoud:
-        raise LimitExceeded(f"the result has more than {_MAX_OUTPUT} bytes") from None
     except CommandFailed as error:
         raise LimitExceeded(f"the process that read it ended early ({error})") from error
     # It is of our own code, which has the rights of this process anyway: the limits are against costs, not intruders.

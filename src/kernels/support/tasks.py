@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -48,28 +48,13 @@ class _Scope:
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
-        self._guard = threading.Lock()
-        self._actions: dict[object, Callable[[], object]] = {}
-
-    @contextmanager
-    def during(self, action: Callable[[], object]) -> Iterator[None]:
-        """Call `action`, from another thread, if the work is cancelled meanwhile."""
-        key = object()
-        with self._guard:
-            late = self.cancelled.is_set()
-            self._actions[key] = action
-        try:
-            if late:
-                action()
-            yield
-        finally:
-            with self._guard:
-                self._actions.pop(key, None)
+        self.guard = threading.Lock()
+        self.actions: dict[object, Callable[[], object]] = {}
 
     def cancel(self) -> None:
-        with self._guard:
+        with self.guard:
             self.cancelled.set()
-            actions = list(self._actions.values())
+            actions = list(self.actions.values())
         for action in actions:
             with suppress(Exception):  # it hurries the end of work whose result nobody wants
                 action()
@@ -379,5 +364,17 @@ def when_cancelled(action: Callable[[], object]) -> Iterator[None]:
         ...     pass
     """
     scope = _scope.get()
-    with nullcontext() if scope is None else scope.during(action):
+    if scope is None:
         yield
+        return
+    key = object()
+    with scope.guard:
+        late = scope.cancelled.is_set()
+        scope.actions[key] = action
+    try:
+        if late:
+            action()
+        yield
+    finally:
+        with scope.guard:
+            del scope.actions[key]

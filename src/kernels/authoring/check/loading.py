@@ -23,9 +23,6 @@ LOAD_SECONDS = 300.0
 #: Bytes of output; the findings are a few lines.
 _MAX_OUTPUT = 1024 * 1024
 
-#: Bytes of messages: C++ prints an uncaught exception before a stack of any depth.
-_MAX_MESSAGES = 1024 * 1024
-
 #: The end of an exception's message: Torch adds its place and the stack, Python's faulthandler another stack.
 _AFTER_WHAT = re.compile(
     r"^(?:Exception raised from |frame #|Fatal Python error|C\+\+ CapturedTraceback|\Z)", re.MULTILINE
@@ -97,7 +94,7 @@ def thrown(messages: str) -> str | None:
 
 def _run(folder: Path, seconds: float) -> str:
     command = [sys.executable, "-c", _PROGRAM, str(folder)]
-    return run_command(command, seconds=seconds, max_output=_MAX_OUTPUT, max_messages=_MAX_MESSAGES)
+    return run_command(command, seconds=seconds, max_output=_MAX_OUTPUT)
 
 
 def _shown(error: CommandFailed) -> str:
