@@ -356,16 +356,13 @@ def verify_when(asked: object = None) -> Verify:
     """
     if asked is not None and not isinstance(asked, str):
         raise TypeError(f"`verify` is {asked!r} ({type(asked).__name__}); expected 'off', 'install' or 'load'.")
+    name, value = ("KERNELS_VERIFY", os.environ.get("KERNELS_VERIFY", "")) if asked is None else ("verify", asked)
+    word = value
     if asked is None:
-        name, value = "KERNELS_VERIFY", os.environ.get("KERNELS_VERIFY", "")
         flags = dict.fromkeys(_FALSE - {"OFF"}, "install") | dict.fromkeys(_TRUE, "load")
         word = flags.get(value.upper(), value.lower())
-    else:
-        name, value = "verify", asked
-        word = asked
-    for when in get_args(Verify):
-        if word == when:
-            return cast(Verify, when)
+    if word in get_args(Verify):
+        return cast(Verify, word)
     from kernels.support.formatting import did_you_mean  # where there is a message
 
     hint = did_you_mean(word, get_args(Verify))

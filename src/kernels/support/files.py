@@ -219,16 +219,9 @@ def make_folders(folder: Path, root: Path | None = None) -> None:
         >>> make_folders(Path(tempfile.mkdtemp()) / ".locks" / "kernels--org--relu")
     """
     for step in _steps(folder, root):
-        try:
-            facts = os.lstat(step)
-        except FileNotFoundError:
-            try:
-                os.mkdir(step)
-            except FileExistsError:
-                pass
-            except FileNotFoundError:  # the cache's own folder does not exist yet
-                os.makedirs(step, exist_ok=True)
-            facts = os.lstat(step)
+        with suppress(FileExistsError):
+            os.makedirs(step)  # the cache's own folder, too
+        facts = os.lstat(step)
         _refuse_link(step, facts)
         if not stat.S_ISDIR(facts.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), step)
