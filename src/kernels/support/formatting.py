@@ -182,11 +182,7 @@ def nearest_name(word: object, candidates: Iterable[str], cutoff: float = 0.6) -
         return None
     # Comparing takes time by the product of the lengths: long names come from hostile repositories only.
     short = [name for name in islice(candidates, _MAX_CANDIDATES) if isinstance(name, str) and len(name) <= 100]
-    near = difflib.get_close_matches(word[:100], short, n=1, cutoff=cutoff)
-    if near:
-        return near[0]
-    # Upper and lower case are as easily confused, and make as much of a difference.
-    lower = {name.lower(): name for name in reversed(short)}
+    lower = {name.lower(): name for name in reversed(short)}  # upper and lower case are as easily confused
     near = difflib.get_close_matches(word[:100].lower(), list(lower), n=1, cutoff=cutoff)
     return lower[near[0]] if near else None
 
