@@ -164,18 +164,6 @@ def test_the_marker_of_another_machines_process_expires(monkeypatch: pytest.Monk
     assert not (tmp_path / "work.lock.held").exists()
 
 
-@pytest.mark.parametrize("kind", ["other content", "a pipe"])
-def test_a_marker_that_is_none_expires(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
-    no_flock(monkeypatch)
-    if kind == "a pipe":
-        os.mkfifo(tmp_path / "work.lock.held")
-    else:
-        (tmp_path / "work.lock.held").write_bytes(b"\xff" * 5000)
-    with exclusively(WorkLock(tmp_path / "work.lock", seconds=10)):
-        pass
-    assert not (tmp_path / "work.lock.held").exists()
-
-
 def test_a_holder_keeps_the_lock_for_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
     monkeypatch.setattr(lock_module, "_LEASE_SECONDS", 0.3)
@@ -199,16 +187,6 @@ def test_waiting_ends_when_the_work_is_cancelled(path: Path) -> None:
     while any(thread.name.startswith("kernels-test") for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def test_what_another_took_over_is_not_released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    no_flock(monkeypatch)
-    lock = WorkLock(tmp_path / "work.lock")
-    lock.acquire()
-    (tmp_path / "work.lock.held").unlink()
-    (tmp_path / "work.lock.held").write_text("another")
-    lock.release()
-    assert (tmp_path / "work.lock.held").read_text() == "another"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(path: Path) -> None:
