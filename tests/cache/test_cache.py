@@ -279,7 +279,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_so(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("shutil.rmtree", refuse)
+    monkeypatch.setattr(os, "unlink", refuse)
     with pytest.raises(StoreError, match="Permission denied"):
         prune(plan_prune(scan_cache()))
     assert set(by_commit()) == set(two_commits)

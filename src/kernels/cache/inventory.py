@@ -29,9 +29,7 @@ __all__ = [
     "CacheContents",
     "CachedBuild",
     "CachedCommit",
-    "folder_size",
     "freed_size",
-    "is_below",
     "scan_cache",
 ]
 
@@ -140,7 +138,7 @@ def scan_cache(path: Path | None = None) -> CacheContents:
         leftovers += store.leftovers()
     leftovers += [*abandoned_work(path), *_idle_locks(path)]
     uses = Counter(content for each in commits for content in each.contents)
-    temporary = sum(folder_size(each) if is_real_folder(each) else _size(each) for each in leftovers)
+    temporary = sum(map(_size, leftovers))
     return CacheContents(path, tuple(commits), uses, tuple(leftovers), temporary, tuple(left_alone))
 
 
@@ -152,16 +150,6 @@ def freed_size(contents: CacheContents, removed: Iterable[CachedCommit]) -> int:
         gone.update(commit.contents.keys())
         sizes.update(commit.contents)
     return sum(size for key, size in sizes.items() if gone[key] >= contents.uses.get(key, 0))
-
-
-def folder_size(folder: Path) -> int:
-    """Bytes of the files in a folder; a link has none."""
-    return sum(_size(Path(parent, name)) for parent, _, names in os.walk(folder) for name in names)
-
-
-def is_below(root: Path, path: str) -> bool:
-    """Whether no folder on the path to a file of a snapshot is a link, so that removing it stays inside."""
-    return all(is_real_folder(parent) for parent in (root / path).parents if parent.is_relative_to(root))
 
 
 # Repositories
@@ -321,8 +309,10 @@ def _used(store: RepoStore, commit: str) -> float | None:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a regular file; 0 of anything else."""
+    """Bytes of a file, or of the files in a folder; a link has none."""
     with suppress(OSError):
+        if is_real_folder(path):
+            return sum(map(_size, path.iterdir()))
         facts = path.lstat()
         return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
     return 0

@@ -7,19 +7,17 @@ that the next download completes.
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
-import sys
+import stat
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kernels.cache.in_use import unused
-from kernels.cache.inventory import CacheContents, CachedCommit, folder_size, freed_size
+from kernels.cache.inventory import CacheContents, CachedCommit, freed_size
 from kernels.cache.store import CLEARING, RepoStore
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock
@@ -219,23 +217,13 @@ def _blobs_of(store: RepoStore, root: Path) -> Iterator[str]:
 
 def _remove_tree(root: Path) -> int:
     """Remove a folder and the links in it, not their targets; a file that is added meanwhile stays."""
-
-    def ignore(_: object, __: str, problem: Any) -> None:
-        # From Python 3.12 on the error itself, before what `sys.exc_info` says.
-        error = problem[1] if isinstance(problem, tuple) else problem
-        if not (isinstance(error, OSError) and error.errno in _MEANWHILE):
-            raise error
-
-    size = folder_size(root)
-    if sys.version_info >= (3, 12):
-        shutil.rmtree(root, onexc=ignore)
-    else:
-        shutil.rmtree(root, onerror=ignore)
+    size = 0
+    for parent, folders, names in os.walk(root, topdown=False):
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        size += sum(_unlink(Path(parent, name)) for name in (*links, *names))
+        with suppress(OSError):  # something else is in it
+            os.rmdir(parent)
     return size
-
-
-#: Another process added a file to a folder (ENOTEMPTY, on some systems EEXIST), or removed it first.
-_MEANWHILE = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT})
 
 
 def _remove_leftover(path: Path) -> int:
@@ -254,13 +242,13 @@ def _remove_leftover(path: Path) -> int:
 
 
 def _unlink(path: Path) -> int:
-    """Remove a file, or a link and not its target; returns its bytes."""
+    """Remove a file, or a link and not its target; returns the bytes of a file."""
     try:
-        size = path.lstat().st_size
+        facts = path.lstat()
         os.unlink(path)
     except FileNotFoundError:
         return 0
-    return size
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.cache.inventory import CacheContents, CachedCommit, is_below
+from kernels.cache.inventory import CacheContents, CachedCommit
 from kernels.errors import DigestMismatch, KernelsError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot, is_bytecode
@@ -82,7 +82,7 @@ def _check(commit: CachedCommit, repair: bool) -> VerifiedCommit:
     if not (changed or unlisted):
         right = [next((each for each in files if each not in wrong), files[0]) for files in listed.values()]
         digest = list(_wrong_digests(commit, right))
-    repair = repair and bool(changed or unlisted) and all(is_below(root, path) for path in (*changed, *unlisted))
+    repair = repair and bool(changed or unlisted) and all(_is_below(root, path) for path in (*changed, *unlisted))
     for path in changed if repair else ():
         with exclusively(store.lock(f"{commit.commit}-{_build_of(path)}")):
             if len(changed_files(root, listed[path])) == len(listed[path]):  # nobody has repaired it meanwhile
@@ -95,6 +95,11 @@ def _check(commit: CachedCommit, repair: bool) -> VerifiedCommit:
     return VerifiedCommit(
         commit, len(here), bool(lists), tuple(changed), tuple(unlisted), tuple(digest), repaired=repair
     )
+
+
+def _is_below(root: Path, path: str) -> bool:
+    """Whether no folder on the path to a file of a snapshot is a link, so that removing it stays inside."""
+    return all(is_real_folder(parent) for parent in (root / path).parents if parent.is_relative_to(root))
 
 
 def _build_of(path: str) -> str:
