@@ -15,7 +15,6 @@ from kernels.support.tasks import (
     Cancelled,
     Task,
     check_cancelled,
-    is_cancelled,
     pause,
     read_ahead,
     results_ahead,
@@ -75,7 +74,8 @@ def test_an_error_ends_the_others_also_those_that_they_started(depth: int) -> No
             try:
                 pause(600)
             finally:
-                assert is_cancelled()
+                with pytest.raises(Cancelled):
+                    check_cancelled()
                 ended.set()
 
     def work(fails: bool) -> None:

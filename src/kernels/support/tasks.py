@@ -21,7 +21,6 @@ __all__ = [
     "Cancelled",
     "Task",
     "check_cancelled",
-    "is_cancelled",
     "pause",
     "read_ahead",
     "results_ahead",
@@ -292,8 +291,7 @@ def read_ahead(
         try:
             for piece in pieces():
                 room.acquire()
-                if is_cancelled():
-                    return
+                check_cancelled()
                 made.put((piece,))
         finally:
             made.put(None)
@@ -340,15 +338,10 @@ def pause(seconds: float) -> None:
         raise Cancelled
 
 
-def is_cancelled() -> bool:
-    """Whether the work was cancelled."""
-    scope = _scope.get()
-    return scope is not None and scope.cancelled.is_set()
-
-
 def check_cancelled() -> None:
     """Raise `Cancelled` when the work was cancelled."""
-    if is_cancelled():
+    scope = _scope.get()
+    if scope is not None and scope.cancelled.is_set():
         raise Cancelled
 
 
