@@ -18,7 +18,7 @@ from kernels.layer import (
     use_kernel_forward_from_hub,
     use_kernel_mapping,
 )
-from kernels.support import warn
+from kernels.support.logs import forget_warnings
 
 NORM, ACT = {"cpu": Gives(KernelNorm)}, {"cpu": Gives(KernelAct)}
 ON_GPUS = {"cuda": Gives(KernelNorm), "rocm": Gives(KernelNorm)}
@@ -32,7 +32,7 @@ def notes(model: nn.Module, **options: Any) -> tuple[str, ...]:
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, logger="kernels")
-    warn.forget()
+    forget_warnings()
     return caplog
 
 

@@ -30,9 +30,8 @@ from kernels.models.lockfile import Lock
 from kernels.operations.explain import repository_info, repository_versions
 from kernels.resolver.decision import VariantRejected
 from kernels.support.formatting import format_error, format_text, format_value
-from kernels.support.logs import logger, make_safe
+from kernels.support.logs import logger, make_safe, warn_once
 from kernels.support.text import CleanError, clean, indented, one_line
-from kernels.support.warn import warn_once
 from kernels.trust.policy import Identity, Rule
 from kernels.trust.sigstore import allowed
 

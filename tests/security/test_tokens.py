@@ -25,9 +25,8 @@ from kernels.errors import HubUnavailable, KernelsError
 from kernels.operations.explain import repository_info, repository_versions
 from kernels.support import secrets
 from kernels.support.formatting import format_error, format_text, format_value
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.secrets import HIDDEN, holds_secret, redacted, register
-from kernels.support.warn import warn_once
 
 #: As the public Hub's look; and one of another Hub, with all that a bearer token may have (RFC 6750, 2.1).
 TOKEN = "hf_" + "Ab1Cd2Ef3Gh4Ij5Kl6Mn7Op8Qr9St0Uv1Wx2"

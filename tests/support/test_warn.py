@@ -7,8 +7,7 @@ import sys
 
 from logged import logged
 
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 LOG = logger("kernels.example")
 
@@ -25,10 +24,10 @@ def test_a_warning_is_logged_once() -> None:
 
 def test_a_program_that_configured_nothing_sees_warnings_on_standard_error() -> None:
     code = (
-        "from kernels.support import logs, warn\n"
+        "from kernels.support import logs\n"
         "log = logs.logger('kernels.example')\n"
         "log.info('unseen')\n"
-        "for _ in range(2): warn.warn_once(log, 'seen')\n"
+        "for _ in range(2): logs.warn_once(log, 'seen')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "seen\n")

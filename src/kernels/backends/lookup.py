@@ -11,9 +11,8 @@ from kernels.backends.label import named_devices
 from kernels.backends.registration import BackendEntry, BackendList, Problem
 from kernels.backends.registry import MISSING_VENDOR, check_name, current, host_among, host_entry, unknown
 from kernels.support.formatting import nearest_name
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.version import MajorMinor
-from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
     from kernels.backends.builtin import BuiltInName

@@ -8,10 +8,9 @@ from typing import Any
 from kernels.backends.base import Backend, BackendProbe
 from kernels.backends.builtin import is_built_in
 from kernels.support.formatting import format_error, format_value
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.record_file import convert_json
 from kernels.support.tasks import Task
-from kernels.support.warn import warn_once
 
 __all__ = ["PROBE_SECONDS", "checked_probe", "probe_backend", "probe_backend_once"]
 

@@ -15,8 +15,7 @@ from kernels.backends.registration import BackendEntry, Origin, Problem
 from kernels.errors import RequestError
 from kernels.support.forks import ForkLock
 from kernels.support.formatting import did_you_mean, format_value
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 if TYPE_CHECKING:
     from kernels.backends.base import Backend, BackendLike

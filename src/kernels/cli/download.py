@@ -124,8 +124,7 @@ def _warn_unpinned(lock: Path) -> None:
     """Warn about dependencies of the project that its lockfile does not pin: they are not downloaded."""
     from kernels.models.project import PROJECT_FILE, dependencies, unpinned
     from kernels.resolver.locks import read_lock
-    from kernels.support.logs import logger
-    from kernels.support.warn import warn_once
+    from kernels.support.logs import logger, warn_once
 
     file = lock.with_name(PROJECT_FILE)
     asked = dependencies(file) if file.is_file() else None

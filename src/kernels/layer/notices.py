@@ -8,8 +8,7 @@ from weakref import WeakKeyDictionary
 
 from kernels.layer.mapping import MappingView
 from kernels.support.formatting import did_you_mean
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 if TYPE_CHECKING:
     from torch import nn

@@ -31,8 +31,7 @@ from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.notices import mention_devices
 from kernels.layer.swap import FORWARDS, own_forward
 from kernels.support.formatting import did_you_mean, format_names
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 if TYPE_CHECKING:
     import torch

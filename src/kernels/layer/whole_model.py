@@ -23,8 +23,7 @@ from kernels.layer.report import KernelizeReport, check_model, kernelize_report
 from kernels.layer.swap import decision_of, install, restore
 from kernels.layer.tuned import check_tuned, tuned_plan
 from kernels.support.formatting import format_names, wrong_type
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 if TYPE_CHECKING:
     import torch

@@ -33,9 +33,8 @@ from kernels.sources.base import Moved, Source
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import PathSource
 from kernels.support.formatting import format_text
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.tasks import side_by_side
-from kernels.support.warn import warn_once
 from kernels.trust.policy import active_policy
 from kernels.trust.publishers import TrustPolicy
 

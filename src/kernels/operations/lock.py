@@ -41,9 +41,8 @@ from kernels.sources.base import Source
 from kernels.sources.memory import forget
 from kernels.support.files import replace_file
 from kernels.support.formatting import as_clause, format_error
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.tasks import side_by_side
-from kernels.support.warn import warn_once
 from kernels.support.written_paths import stay_inside
 from kernels.trust.publishers import Admission, TrustPolicy, admission, ask_trust, unverified
 

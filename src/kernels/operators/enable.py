@@ -24,8 +24,7 @@ from kernels.operators.vendor_functions import (
 )
 from kernels.support.formatting import format_names, plural, wrong_type
 from kernels.support.html_table import TableList
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 from kernels.tracebacks import public
 
 __all__ = [

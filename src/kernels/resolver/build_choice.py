@@ -26,10 +26,9 @@ from kernels.resolver.decision import NotInMirror, RejectionKind
 from kernels.resolver.found import FoundSnapshot, why_passed
 from kernels.resolver.metadata_of import MAX_READ_BYTES, metadata_bytes, metadata_of
 from kernels.sources.base import Source
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.tasks import side_by_side
 from kernels.support.text import clean, one_line
-from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support import distributed
 from kernels.support.formatting import did_you_mean, format_names
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 __all__ = ["PickedCommit", "fresh_heads", "pick_commit"]
 

@@ -28,9 +28,8 @@ from kernels.resolver.commit import PickedCommit, pick_commit
 from kernels.resolver.found import FoundSnapshot, Passed, leads_on, why_passed, with_passed
 from kernels.sources.base import Moved, Source
 from kernels.support import distributed
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.tasks import side_by_side
-from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, admission, ask_trust
 
 if TYPE_CHECKING:

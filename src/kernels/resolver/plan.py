@@ -29,9 +29,8 @@ from kernels.resolver.usable_build import usable_build
 from kernels.sources.base import Source
 from kernels.support import distributed
 from kernels.support.formatting import as_clause, format_names
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.tasks import side_by_side
-from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, unverified, warn_unverified
 
 if TYPE_CHECKING:

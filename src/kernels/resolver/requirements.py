@@ -9,8 +9,7 @@ from kernels import backends
 from kernels._version import __version__
 from kernels.errors import IncompatibleClient, KernelsError, MissingPythonDependency, UnsupportedPythonDependency
 from kernels.models.metadata import Metadata, Provenance
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 if TYPE_CHECKING:
     from packaging.version import Version

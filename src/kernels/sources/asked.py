@@ -34,8 +34,7 @@ from kernels.sources.hub_api import HubApi
 from kernels.sources.hub_errors import of_hub
 from kernels.sources.memory import Memory, memory_of
 from kernels.support.formatting import plural
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 if TYPE_CHECKING:
     from kernels.mirror.stores.base import StoredDocument

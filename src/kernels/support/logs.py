@@ -1,4 +1,7 @@
-"""Log records that are safe to print: this package's own, and those of a library that quotes what it received."""
+"""Log records that are safe to print: this package's own, and those of a library that quotes what it received.
+
+A warning is logged once.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import logging
 
 from kernels.support.text import clean
 
-__all__ = ["logger", "make_safe"]
+__all__ = ["forget_warnings", "logger", "make_safe", "warn_once"]
 
 
 class _Clean(logging.Filter):
@@ -50,3 +53,28 @@ def make_safe(library: str) -> None:
     """
     for handler in logging.getLogger(library).handlers:
         handler.addFilter(_CLEAN)
+
+
+_given: dict[str, object] = {}
+
+
+def warn_once(log: logging.Logger, message: str) -> None:
+    """Log a warning, once in this process: a loop, or a model with many layers, does not repeat it.
+
+    Args:
+        log: The logger.
+        message: The text.
+
+    Example:
+        >>> for _ in range(3):
+        ...     warn_once(logger("kernels.example"), "logged once")
+    """
+    message = clean(message)
+    this = object()
+    if _given.setdefault(message, this) is this:  # atomic: of two threads, one logs it
+        log.warning("%s", message, stacklevel=2)
+
+
+def forget_warnings() -> None:
+    """Forget the warnings that were logged, so that they are logged again."""
+    _given.clear()

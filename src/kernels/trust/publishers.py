@@ -23,9 +23,8 @@ from kernels.errors import HubUnavailable, NotInCache, PublisherUnknown, StoreEr
 from kernels.models.cache_places import endpoint_key
 from kernels.models.requested_names import allowed_repositories
 from kernels.support.lock import WorkLock, exclusively
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.record_file import StoredRecord, read_record, write_record
-from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
     from kernels.models.snapshot import Snapshot

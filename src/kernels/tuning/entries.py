@@ -13,8 +13,7 @@ from typing import Any
 
 from kernels.errors import RequestError
 from kernels.support.formatting import format_text, format_value, wrong_type
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 from kernels.support.yaml import Scalar, read_yaml
 
 __all__ = ["TuneEntry", "TuneFile", "read_configs"]

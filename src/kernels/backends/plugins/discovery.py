@@ -17,8 +17,7 @@ from kernels.backends.plugins.entry_points import installed_backends, triton_poi
 from kernels.backends.registration import DeclarationError, Origin, OriginKind, Problem
 from kernels.errors import RequestError
 from kernels.support.formatting import format_error
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

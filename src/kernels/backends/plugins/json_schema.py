@@ -22,9 +22,8 @@ from kernels.backends.registration import DeclarationError
 from kernels.support.documents import load_json
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_text, format_value, nearest_name
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.record_file import learn
-from kernels.support.warn import warn_once
 
 __all__ = [
     "MAX_BACKENDS",

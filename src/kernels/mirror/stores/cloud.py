@@ -20,9 +20,8 @@ from kernels.mirror.stores.waiting import result_of, started
 from kernels.models.mirror_form import REPAIR_ADVICE
 from kernels.support.forks import ForkLock
 from kernels.support.formatting import plural
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.tasks import Cancelled, pause
-from kernels.support.warn import warn_once
 
 __all__ = ["CloudStore"]
 

@@ -8,8 +8,7 @@ from kernels.mirror.stores.base import WriteStore
 from kernels.mirror.stores.opening import open_store
 from kernels.models.mirror import MIRROR_FILE, RepositoryIndex
 from kernels.operations.mirroring.documents import MirrorDocuments
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 __all__ = ["update_pages", "write_pages"]
 

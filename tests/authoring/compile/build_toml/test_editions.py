@@ -13,7 +13,7 @@ from logged import logged
 from kernels.authoring.compile import read_source
 from kernels.authoring.compile.build_toml.update import update_build_toml
 from kernels.errors import BuildError, RequestError
-from kernels.support.warn import forget
+from kernels.support.logs import forget_warnings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -371,7 +371,7 @@ FILES = {
 
 @pytest.fixture
 def write(write_source: Callable[..., Path]) -> Callable[[str], Path]:
-    forget()
+    forget_warnings()
     return lambda toml: write_source("noarch", changes={**FILES, "build.toml": toml})
 
 

@@ -20,9 +20,8 @@ from kernels.authoring.compile.metadata import build_metadata
 from kernels.authoring.compile.sources.source_files import resolve_folder
 from kernels.authoring.spdx import license_problem
 from kernels.errors import InvalidMetadata, RequestError
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.toml import Section, TomlFile, read_toml
-from kernels.support.warn import warn_once
 
 __all__ = ["parse_source", "read_build_toml", "read_source"]
 

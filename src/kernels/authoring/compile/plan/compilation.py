@@ -14,8 +14,7 @@ from kernels.authoring.compile.toolchains import Toolkit, device_toolchain, link
 from kernels.authoring.compile.toolchains.hipify import hip_translator
 from kernels.backends import Backend
 from kernels.errors import CompilerNotFound
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 __all__ = ["plan_compilation"]
 

@@ -14,9 +14,8 @@ from kernels.authoring.compile.toolchains import Toolchain, compiled_sources, to
 from kernels.backends import Backend, Device
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.resolver.target import Target
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.version import MajorMinor
-from kernels.support.warn import warn_once
 
 __all__ = ["PlannedFile", "PlannedSection", "declared_archs", "plan_files", "plan_sections"]
 

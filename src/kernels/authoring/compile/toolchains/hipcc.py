@@ -27,9 +27,8 @@ from kernels.authoring.compile.toolchains.places import (
 )
 from kernels.authoring.compile.toolchains.spelling import GNU
 from kernels.errors import BuildError, CompilerNotFound
-from kernels.support.logs import logger
+from kernels.support.logs import logger, warn_once
 from kernels.support.version import MajorMinor
-from kernels.support.warn import warn_once
 
 __all__ = ["Hipcc"]
 

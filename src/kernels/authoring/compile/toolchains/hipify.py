@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from kernels.support.files import open_regular
-from kernels.support.logs import logger
-from kernels.support.warn import warn_once
+from kernels.support.logs import logger, warn_once
 
 __all__ = ["hip_translator"]
 
