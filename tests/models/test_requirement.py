@@ -71,7 +71,7 @@ def test_a_version_that_was_computed_is_a_number_like_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "error"), [(-1, ValueError), (10**7, ValueError), (1.0, TypeError), ("1", TypeError)]
+    ("version", "error"), [(-1, ValueError), (10**7, ValueError), (1.0, TypeError), ("1", TypeError), (True, TypeError)]
 )
 def test_other_versions_are_refused(version: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="version"):

@@ -19,6 +19,8 @@ from kernels.verify import (
     verify_variant,
 )
 
+Sign = Callable[..., None]
+
 WORKFLOW = "https://github.com/acme/kernels/.github/workflows/build.yaml@refs/heads/main"
 ACME = GitHubWorkflowPolicy(repo_id="acme/kernels", signer_uris=[WORKFLOW])
 OTHER = GitHubWorkflowPolicy(repo_id="acme/other", signer_uris=[WORKFLOW])
@@ -31,18 +33,18 @@ def build(isolated_env: Path, policy: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sign(sign_builds: Callable[..., None]) -> Callable[[Path], None]:
+def sign(sign_builds: Sign) -> Sign:
     return lambda build: sign_builds(build.parents[1])
 
 
 @pytest.mark.parametrize("policies", [None, [ACME], [OTHER, ACME]])
-def test_a_signed_build_with_its_files_succeeds(build: Path, sign: Any, policies: Any) -> None:
+def test_a_signed_build_with_its_files_succeeds(build: Path, sign: Sign, policies: Any) -> None:
     sign(build)
     assert verify_variant(build, policies) == VerificationResult.Success()
     assert verify_variant(str(build), policies=policies) == VerificationResult.Success()
 
 
-def test_policies_of_sigstore_itself_can_be_given(build: Path, sign: Any) -> None:
+def test_policies_of_sigstore_itself_can_be_given(build: Path, sign: Sign) -> None:
     from sigstore.verify import policy as policies
 
     sign(build)
@@ -53,7 +55,7 @@ def test_policies_of_sigstore_itself_can_be_given(build: Path, sign: Any) -> Non
 
 
 @pytest.mark.parametrize("policies", [[OTHER], DEFAULT_POLICIES, []])
-def test_another_signer_fails_with_a_reason(build: Path, sign: Any, policies: Any) -> None:
+def test_another_signer_fails_with_a_reason(build: Path, sign: Sign, policies: Any) -> None:
     sign(build)
     match verify_variant(build, policies):
         case VerificationResult.SignatureVerificationFailure(reason=reason):
@@ -62,7 +64,7 @@ def test_another_signer_fails_with_a_reason(build: Path, sign: Any, policies: An
             pytest.fail(f"{other}")
 
 
-def test_every_file_that_differs_is_a_violation_with_its_kind(build: Path, sign: Any) -> None:
+def test_every_file_that_differs_is_a_violation_with_its_kind(build: Path, sign: Sign) -> None:
     sign(build)
     (build / "layers.py").unlink()
     (build / "__init__.py").write_text("changed = True\n")
@@ -87,7 +89,7 @@ def test_every_file_that_differs_is_a_violation_with_its_kind(build: Path, sign:
             pytest.fail(f"{other}")
 
 
-def test_each_thing_that_is_missing_or_broken_has_its_result(build: Path, sign: Any) -> None:
+def test_each_thing_that_is_missing_or_broken_has_its_result(build: Path, sign: Sign) -> None:
     assert verify_variant(build) == VerificationResult.SignatureBundleMissing()
     assert verify_variant(build / "none") == VerificationResult.SignatureBundleMissing()
 

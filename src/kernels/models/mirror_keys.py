@@ -11,7 +11,7 @@ from kernels.support.env_values import folder_in
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_value
 
-__all__ = ["MirrorKey", "mirror_keys_in", "parse_mirror_key", "parse_mirror_keys"]
+__all__ = ["MirrorKey", "mirror_keys_in"]
 
 #: The DER of an Ed25519 public key before its 32 bytes (RFC 8410, section 4).
 _PREFIX = bytes.fromhex("302a300506032b6570032100")
@@ -37,30 +37,47 @@ class MirrorKey:
         return f"ed25519:{self.value}"
 
 
-def parse_mirror_key(text: str) -> MirrorKey:
-    """A key as settings name it: `ed25519:…`.
+def mirror_keys_in(name: str, value: str) -> tuple[MirrorKey, ...]:
+    """The keys in a variable: keys `ed25519:…`, and files of keys, separated by commas.
+
+    A file has PEM public keys, or a key in each line; `#` starts a comment.
+
+    Args:
+        name: The variable, for messages.
+        value: Its value.
 
     Raises:
-        ValueError: It is none; the message says what was expected.
+        RequestError: An entry is neither.
 
     Example:
-        >>> parse_mirror_key("ed25519:" + "A" * 43 + "=").value[:4]
-        'AAAA'
+        >>> [str(each)[:12] for each in mirror_keys_in("KERNELS_MIRROR_KEYS", "ed25519:" + "A" * 43 + "=")]
+        ['ed25519:AAAA']
     """
-    kind, _, value = text.strip().partition(":")
-    if kind == "ed25519":
-        raw = _decoded(value)
-        if len(raw) == 32:
-            return MirrorKey(base64.b64encode(raw).decode())
-    raise ValueError(f"expected {_FORMS}, got {format_value(text.strip())}")
+    found: list[MirrorKey] = []
+    for entry in (part.strip() for part in value.split(",")):
+        try:
+            if entry.startswith("ed25519:"):
+                found.append(_key(entry))
+            else:
+                found += _keys(read_bounded(folder_in(name, entry), _MAX_FILE_BYTES).decode())
+        except OSError as error:
+            why = error.strerror or error
+            raise RequestError(f"`{name}` has the entry {entry[:200]!r}; expected {_FORMS}: {why}.") from None
+        except ValueError as error:  # also what is not UTF-8
+            raise RequestError(f"`{name}` has the entry {entry[:200]!r}, which is not valid: {error}.") from None
+    return tuple(dict.fromkeys(found))
 
 
-def parse_mirror_keys(text: str) -> tuple[MirrorKey, ...]:
-    """The keys in a file: PEM public keys, or lines as `parse_mirror_key` reads them; `#` starts a comment.
+def _key(text: str) -> MirrorKey:
+    kind, _, value = text.partition(":")
+    raw = _decoded(value)
+    if kind != "ed25519" or len(raw) != 32:
+        raise ValueError(f"expected {_FORMS}, got {format_value(text)}")
+    return MirrorKey(base64.b64encode(raw).decode())
 
-    Raises:
-        ValueError: It has none, or something else.
-    """
+
+def _keys(text: str) -> list[MirrorKey]:
+    """The keys in a file; the message of each `ValueError` is a clause."""
     found: list[MirrorKey] = []
     for label, body in _PEM.findall(text):
         if label != "PUBLIC KEY":
@@ -73,35 +90,10 @@ def parse_mirror_keys(text: str) -> tuple[MirrorKey, ...]:
     if not found and "-----" in text:
         raise ValueError("expected PEM public keys, got something damaged")
     lines = [] if found else [line.partition("#")[0].strip() for line in text.splitlines()]
-    found += [parse_mirror_key(line) for line in lines if line]
+    found += [_key(line) for line in lines if line]
     if not found:
         raise ValueError(f"expected {_FORMS}, got a file without a key")
-    return tuple(dict.fromkeys(found))
-
-
-def mirror_keys_in(name: str, value: str) -> tuple[MirrorKey, ...]:
-    """The keys in a variable: keys, and files of keys, separated by commas.
-
-    Args:
-        name: The variable, for messages.
-        value: Its value.
-
-    Raises:
-        RequestError: An entry is neither.
-    """
-    found: list[MirrorKey] = []
-    for entry in (part.strip() for part in value.split(",")):
-        try:
-            if entry.startswith("ed25519:"):
-                found.append(parse_mirror_key(entry))
-            else:
-                found += parse_mirror_keys(read_bounded(folder_in(name, entry), _MAX_FILE_BYTES).decode())
-        except OSError as error:
-            why = error.strerror or error
-            raise RequestError(f"`{name}` has the entry {entry[:200]!r}; expected {_FORMS}: {why}.") from None
-        except ValueError as error:  # also what is not UTF-8
-            raise RequestError(f"`{name}` has the entry {entry[:200]!r}, which is not valid: {error}.") from None
-    return tuple(dict.fromkeys(found))
+    return found
 
 
 def _decoded(text: str) -> bytes:

@@ -7,7 +7,6 @@ another machine downloaded.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import MutableMapping
 
@@ -83,15 +82,12 @@ def _digests(source: Source, snapshot: Snapshot, file: RepoFile | None) -> dict[
     """The SHA-256 of files in the digest of a build's metadata. The install check finds a wrong one."""
     if file is None or file.size > MAX_METADATA_BYTES:
         return {}
+    content = source.read(snapshot, file, MAX_METADATA_BYTES)
     try:
-        digest = Metadata.from_bytes(source.read(snapshot, file, MAX_METADATA_BYTES)).digest
-    except InvalidMetadata:
+        digest = Metadata.from_bytes(content).digest
+        if digest is None or digest.algorithm != "sha256":
+            return {}
+        hashes = {path: base64.b64decode(value, validate=True).hex() for path, value in digest.files.items()}
+    except (InvalidMetadata, ValueError):  # no base64
         return {}
-    if digest is None or digest.algorithm != "sha256":
-        return {}
-    try:
-        found = {path: base64.b64decode(value, validate=True) for path, value in digest.files.items()}
-    except (binascii.Error, ValueError):
-        return {}
-    size = hashlib.sha256().digest_size
-    return {path: raw.hex() for path, raw in found.items() if len(raw) == size and path not in UNCOVERED_FILES}
+    return {path: each for path, each in hashes.items() if path not in UNCOVERED_FILES}

@@ -99,16 +99,14 @@ class TrustPolicy(msgspec.Struct, frozen=True):
     """The repositories that the caller allows, beside those of trusted publishers.
 
     Args:
-        everything: Whether any repository is allowed.
-        repositories: Those that are, `org/name`.
+        allowed: True for any repository, False for none, or those (`org/name`) that are allowed.
 
     Example:
         >>> TrustPolicy.of(["org/relu"]).allows("org/relu")
         True
     """
 
-    everything: bool = False
-    repositories: frozenset[str] = frozenset()
+    allowed: bool | frozenset[str] = False
 
     @staticmethod
     def of(trust_remote_code: bool | Sequence[str] | None) -> TrustPolicy:
@@ -118,8 +116,7 @@ class TrustPolicy(msgspec.Struct, frozen=True):
             TypeError: It is neither None, a bool nor a list of strings.
             RequestError: A listed name is not a repository.
         """
-        allowed = allowed_repositories(trust_remote_code)
-        return TrustPolicy(allowed) if isinstance(allowed, bool) else TrustPolicy(repositories=allowed)
+        return TrustPolicy(allowed_repositories(trust_remote_code))
 
     def allows(self, repo_id: str) -> bool:
         """Whether a repository may be loaded even if its publisher is not trusted."""
@@ -127,7 +124,7 @@ class TrustPolicy(msgspec.Struct, frozen=True):
 
     def allows_any_commit(self, repo_id: str) -> bool:
         """Whether also commits may be loaded that the publisher need not have made, as those of a pull request."""
-        return self.everything or repo_id in self.repositories
+        return self.allowed if isinstance(self.allowed, bool) else repo_id in self.allowed
 
 
 class _Verdict(StoredRecord):
