@@ -127,8 +127,9 @@ def test_hashes_are_written_in_the_order_of_names_and_read_back(tmp_path: Path) 
         (entry(commit="AB" * 20), Pin(Requirement("org/relu", version=1), "ab" * 20)),
         (older(), Pin(Requirement("org/relu"), ONE)),
         (older(sha="AB" * 32), Pin(Requirement("org/relu"), "ab" * 32)),
+        ({"repo_id": "org/relu", "sha": ONE}, Pin(Requirement("org/relu"), ONE)),
     ],
-    ids=["version 0", "revision", "null", "capital letters", "older", "older, SHA-256"],
+    ids=["version 0", "revision", "null", "capital letters", "older", "older, SHA-256", "older, without variants"],
 )
 def test_an_entry_is_read(written: dict[str, Any], pin: Pin) -> None:
     assert Lock.from_bytes(encoded(written)).pins == (pin,)
@@ -140,11 +141,6 @@ def test_the_older_format_is_recognized_with_its_hashes() -> None:
     assert [pin.requirement.repo_id for pin in lock.pins] == ["org/a", "org/b"]
     assert lock.hashes == {("org/a", ONE): {"torch-cpu": ContentHash("git_lfs_concat", HASH)}}
     assert not Lock.from_bytes(encoded(entry())).older
-
-
-def test_the_older_formats_variants_may_be_left_out() -> None:
-    [pin] = Lock.from_bytes(encoded({"repo_id": "org/a", "sha": ONE})).pins
-    assert pin == Pin(Requirement("org/a"), ONE)
 
 
 BAD = {
@@ -159,7 +155,6 @@ BAD = {
     "a number of 5,000 digits": b"[" + b"9" * 5000 + b"]",
     "not a number": b"[NaN]",
     "nested too deep": b"[" * 200_000,
-    "more than a lock can have": b" " * (8 * 1024 * 1024 + 1),
     "an entry that is no object": b"[1]",
     "no lock": encoded({"dependency": {"repo-id": "org/relu", "version": 1}}),
     "another field": encoded(entry() | {"hash": 1}),
