@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -246,37 +247,22 @@ def admission(
         return Admission.GRANTED if trusted else Admission.REFUSED
     admitted = Admission.GRANTED
     if not policy.allows_any_commit(repo_id):
-        published = _is_published(snapshot, publishers) if trusted else None
-        usable = published is not True and publishers.may_use_cached(snapshot)
-        if published is False and not usable:
+        published: bool | None = None  # not known, or not that of a trusted publisher
+        if trusted:
+            with suppress(HubUnavailable, NotInCache):
+                published = publishers.publishes(repo_id, snapshot.commit)
+        if not published and publishers.may_use_cached(snapshot):
+            admitted = Admission.ON_DISK
+        elif published is False:
             raise _unpublished(snapshot, publishers.authority, lock)
-        admitted = _ADMISSIONS[published, usable]
-    if not named:
-        # One that this Hub never listed may be another Hub's, to which its verdict on the publisher does not apply.
-        return admitted if snapshot.listed or admitted is Admission.REFUSED else Admission.ON_DISK
-    if admitted is Admission.REFUSED:
-        return admitted
-    if remember:
-        publishers.remember_allowed(snapshot)
-    return Admission.GRANTED
-
-
-#: By whether a trusted publisher's branch or tag leads to a commit (None: that, or the publisher, is not known), and
-#: whether its files on disk may be loaded nevertheless.
-_ADMISSIONS = {
-    (True, False): Admission.GRANTED,
-    (False, True): Admission.ON_DISK,
-    (None, True): Admission.ON_DISK,
-    (None, False): Admission.REFUSED,
-}
-
-
-def _is_published(snapshot: Snapshot, publishers: Publishers) -> bool | None:
-    """Whether a branch or tag leads to a snapshot's commit; None if that is not known."""
-    try:
-        return publishers.publishes(snapshot.repo_id, snapshot.commit)
-    except (HubUnavailable, NotInCache):
-        return None
+        elif published is None:
+            return Admission.REFUSED
+    if named:
+        if remember:
+            publishers.remember_allowed(snapshot)
+        return Admission.GRANTED
+    # One that this Hub never listed may be another Hub's, to which its verdict on the publisher does not apply.
+    return admitted if snapshot.listed else Admission.ON_DISK
 
 
 def _unpublished(snapshot: Snapshot, where: str, lock: str | None) -> UntrustedPublisher:
