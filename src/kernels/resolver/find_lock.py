@@ -16,7 +16,6 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
-from kernels import settings
 from kernels.models import LOCK_FILE, PROJECT_FILE
 
 __all__ = ["AT_A_TERMINAL", "caller", "lock_path", "may_be_locked", "places_of", "project_here", "site_folder"]
@@ -81,6 +80,8 @@ def may_be_locked(by: str | None = None) -> bool:
         >>> may_be_locked("/nowhere/model.py")
         False
     """
+    from kernels import settings  # not for a module that only marks its layers
+
     try:
         if settings.lock_file() is not None or settings.locked_only():
             return True
@@ -96,6 +97,8 @@ def lock_path(by: str) -> str | None:
         LockError: It belongs to another user, or it or the caller's file to several distributions.
         RequestError: `KERNELS_LOCKFILE` is not a path.
     """
+    from kernels import settings
+
     named = settings.lock_file()
     if named is not None:
         return str(named)
