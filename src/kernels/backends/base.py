@@ -177,7 +177,7 @@ class Backend:
         cuda_hacks_to_strip: Source lines that a kernel for it must not have.
         folder: Folder with operators (`ops/`), `tune_configs.yaml` and `heuristics_config_utils.py`, or None.
         device_language: The language of its compiled device sources (`cuda`, `hip`, `sycl`, `metal`), or "" for none.
-        min_macos: The first major version of macOS that loads its compiled builds; 0 if any does.
+        min_macos: For a backend of macOS alone, the first major version that loads its compiled builds; otherwise 0.
 
     Example:
         >>> class Acme(Backend):
@@ -256,11 +256,12 @@ class Backend:
         Args:
             target: The machine, a `Target`.
         """
-        version = str(target.os_version or "")
+        version = str(target.os_version or "") if target.os == "darwin" else ""
         major = version.split(".")[0]
-        if not self.min_macos or target.os != "darwin" or (major.isdecimal() and int(major) >= self.min_macos):
+        if not self.min_macos or (major.isdecimal() and int(major) >= self.min_macos):
             return None
-        builds, there = f"{self.name.capitalize()} builds", version or "an unknown version"
+        unknown = "an unknown version" if target.os == "darwin" else target.os
+        builds, there = f"{self.name.capitalize()} builds", version or unknown
         return f"{builds} require macOS {self.min_macos}.0 or later, this machine has {there}"
 
     def driver_reason(self, built: MajorMinor | None, driver: MajorMinor | None) -> str | None:

@@ -47,11 +47,6 @@ class Metal(Backend, label=LABEL):
     kernel_guidance = _KERNEL_GUIDANCE
     cuda_hacks_to_strip = ("torch.cuda.", ".cuda()", "import triton", "torch.float64", "__shfl_sync(")
 
-    def platform_reason(self, target: Any) -> str | None:
-        if target.os != "darwin":
-            return f"Metal builds run on macOS, this machine has {target.os}"
-        return super().platform_reason(target)
-
     def torch_build(self, torch: Any) -> Found | None:
         # Asked only where it can be true, so that Linux needs no imported Torch for the answer.
         return Found() if platform.system() == "Darwin" and torch.backends.mps.is_available() else None
