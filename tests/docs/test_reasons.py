@@ -162,6 +162,7 @@ CASES: list[Callable[[], Rejected]] = [
     lambda: by_name(CUDA, "torch29-cu128-x86_64-windows"),
     lambda: by_name(CUDA, "torch29-cxx11-cu128-aarch64-linux"),
     lambda: by_name("torch2.9-metal-aarch64-darwin15.5", "torch29-metal-aarch64-darwin"),
+    lambda: by_name("torch2.9-metal-aarch64-linux", "torch29-metal-aarch64-linux"),
     lambda: by_name("torch2.9-py3.14t-cpu-x86_64-linux", "torch29-cpu-x86_64-linux"),
     lambda: by_name(CUDA, FITS, backend="cuda", torch=("cpu",)),
     lambda: by_name(CUDA, "torch28-cxx11-cu128-x86_64-linux"),
