@@ -198,8 +198,8 @@ def test_what_another_wrote_under_a_parts_name_is_never_kept(served: TestHub, is
     oid = next(file.oid for file in served.catalog.commit("acme/relu").files.values() if "data.bin" in file.path)
     blobs = isolated_env / "kernels--acme--relu" / "blobs"
     blobs.mkdir(parents=True)
-    os.mkfifo(blobs / f"{oid}.00000000.incomplete")
-    (blobs / f"{oid}.11111111.incomplete").write_bytes(PAYLOAD)
-    (blobs / f"{oid}.22222222.incomplete").symlink_to("/etc/passwd")
-    (blobs / f"{oid}.33333333.incomplete").write_bytes(b"x" * (len(LARGE) + 1))
+    os.mkfifo(blobs / f"{oid}.00000000.left.incomplete")
+    (blobs / f"{oid}.11111111.left.incomplete").write_bytes(PAYLOAD)
+    (blobs / f"{oid}.22222222.left.incomplete").symlink_to("/etc/passwd")
+    (blobs / f"{oid}.33333333.left.incomplete").write_bytes(b"x" * (len(LARGE) + 1))
     assert (install_kernel("acme/relu", version=1) / "data.bin").read_bytes() == LARGE

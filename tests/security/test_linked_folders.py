@@ -12,7 +12,6 @@ import pytest
 from hub import TestHub
 
 from kernels import get_kernel, get_kernel_variants, settings
-from kernels.cache import writing
 from kernels.cache.inventory import scan_cache
 from kernels.cache.prune import plan_prune, prune
 from kernels.cache.store import RepoStore
@@ -84,25 +83,17 @@ def test_nothing_is_placed_adopted_kept_or_discarded_through_a_link(tmp_path: Pa
         receive(store)
 
 
-def test_a_temporary_file_that_is_swapped_for_a_link_is_not_opened_again(
-    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_temporary_file_that_is_swapped_for_a_link_is_not_opened_again(tmp_path: Path, victim: Path) -> None:
     store = RepoStore(tmp_path / "cache", "acme/relu")
     file = RepoFile("big.bin", 2_000_000, sha256="a" * 64)
     blobs = store.folder / "blobs"
     blobs.mkdir(parents=True)
-    (blobs / f"{file.blob}.incomplete").write_bytes(b"x" * 1_500_000)
-    copy = writing._copy
-
-    def copy_and_swap(left: Path, part: writing.Part) -> None:
-        copy(left, part)
-        for path in blobs.glob(f"{file.blob}.*.incomplete"):
-            path.unlink()
-            path.symlink_to(victim / "__init__.py")
-
-    monkeypatch.setattr(writing, "_copy", copy_and_swap)
+    (blobs / f"{file.blob}.01234567.left.incomplete").write_bytes(b"x" * 1_500_000)
     with store.writer(COMMIT).part(file) as part:
         assert part.offset == 1_500_000
+        [path] = blobs.iterdir()
+        path.unlink()
+        path.symlink_to(victim / "__init__.py")
         assert part.append(b"y" * 500_000)
         part.restart()
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kernels.cache.records import RepoRecords, cache_errors
 from kernels.errors import InvalidRepository, StoreError
+from kernels.models.cache_places import GIVEN_UP
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
 from kernels.support.files import check_folders, has_room, read_bounded, real_path
@@ -45,6 +47,10 @@ _T = TypeVar("_T")
 
 #: A temporary file older than this belongs to a process that was killed.
 _STALE_SECONDS = 24 * 3600.0
+
+#: Seconds after which a part that nobody writes belongs to a process that was killed: a download that receives nothing
+#: for so long has timed out.
+_IDLE_SECONDS = 60.0
 
 #: The lock of a repository under which contents are removed that no snapshot needs.
 CLEARING = "clearing"
@@ -155,12 +161,17 @@ class RepoStore(RepoRecords):
                 raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for files of {size} bytes")
 
     def begun(self, file: RepoFile) -> Path | None:
-        """The largest part of a large file that an earlier try left, with which a download begins."""
+        """The largest part of a large file that an earlier try left, with which a download goes on.
+
+        One that was written a moment ago is no such part: its process may run on another machine, whose locks are not
+        seen here.
+        """
         found = []
         for path in (self.folder / "blobs").glob(f"{file.blob}*.incomplete") if file.blob else ():
             with suppress(OSError):
-                if path.is_file() and not path.is_symlink() and 0 < (size := path.stat().st_size) < file.size:
-                    found.append((size, path))
+                facts = path.lstat()
+                if 0 < facts.st_size < file.size and _is_left(path, facts):
+                    found.append((facts.st_size, path))
         return max(found, default=(0, None))[1]
 
     def check_links(self, commit: str, files: Iterable[RepoFile]) -> None:
@@ -230,6 +241,13 @@ def _has(snapshot: str, file: RepoFile) -> bool:
         # Not a link: a file system without links, where only the size can be compared.
         return error.errno not in _ABSENT and os.path.isfile(path) and not os.path.islink(path)
     return not file.blob or os.path.basename(target) == file.blob
+
+
+def _is_left(path: Path, facts: os.stat_result) -> bool:
+    """Whether a temporary file belongs to no running process, and no other user or name leads to its content."""
+    own = not hasattr(os, "geteuid") or facts.st_uid == os.geteuid()
+    ended = path.name.endswith(GIVEN_UP) or time.time() - facts.st_mtime > _IDLE_SECONDS
+    return stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1 and own and ended
 
 
 def is_stale(path: Path) -> bool:

@@ -10,7 +10,6 @@ import errno
 import hashlib
 import os
 import shutil
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from kernels.cache.records import cache_errors
-from kernels.support.files import LinkedFolder, check_folders, is_real_folder, make_folders, open_regular
+from kernels.models.cache_places import GIVEN_UP
+from kernels.support.files import LinkedFolder, check_folders, is_real_folder, make_folders
 from kernels.support.tasks import check_cancelled
 from kernels.trust.file_hashes import is_as_listed
 
@@ -38,9 +38,6 @@ _BLOCK = 1024 * 1024
 
 #: Less than this of a file is not kept for the next try: downloading it again costs no more.
 _WORTH_KEEPING = 1024 * 1024
-
-#: The end of a temporary file's name that no process writes any more.
-_GIVEN_UP = ".left.incomplete"
 
 #: The errors of a file system without symbolic links.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP})
@@ -177,7 +174,7 @@ class Part:
             self.close()
         finally:
             with suppress(OSError):
-                os.rename(self.path, self.path.with_suffix(_GIVEN_UP))
+                os.rename(self.path, self.path.with_suffix(GIVEN_UP))
 
 
 class SnapshotWriter:
@@ -226,8 +223,7 @@ class SnapshotWriter:
     def part(self, file: RepoFile, arrived: Callable[[int], None] = lambda size: None) -> Iterator[Part]:
         """A temporary file that a large file is downloaded into.
 
-        It begins with what an earlier try left: its file, where that try gave it up, and else a copy of the largest
-        one, because its process may still run on another machine. It stays for the next try unless it is kept.
+        It begins with what an earlier try left, and stays for the next try unless it is kept.
 
         Args:
             file: The listed file.
@@ -237,14 +233,9 @@ class SnapshotWriter:
             StoreError: The cache cannot be written.
             InvalidRepository: A folder of the cache is a link.
         """
-        left = self._begun(file)
         with cache_errors(self._blobs):
-            part = None if left is None else self._taken_over(left, file, arrived)
-            if part is None:
-                part = self._temporary(file, arrived)
+            part = self._continued(file, arrived) or self._temporary(file, arrived)
         try:
-            if left is not None and not part.offset:
-                _copy(left, part)
             yield part
         finally:
             part.leave()
@@ -342,26 +333,14 @@ class SnapshotWriter:
     def _name(self, file: RepoFile) -> Path:
         return self._blobs / f"{file.blob or 'unnamed'}.{os.urandom(4).hex()}.incomplete"
 
-    def _taken_over(self, left: Path, file: RepoFile, arrived: Callable[[int], None]) -> Part | None:
-        """The file of a try that gave it up, under a new name; None if it must be copied.
-
-        A file that another user can write, or that has a second name, could change after it was checked.
-        """
-        if not left.name.endswith(_GIVEN_UP) or sys.platform == "win32":
-            return None
+    def _continued(self, file: RepoFile, arrived: Callable[[int], None]) -> Part | None:
+        """What an earlier try left of a file, under a new name; None if it left nothing."""
         self._make(self._blobs)
-        path = self._name(file)
-        try:
-            opened = os.fdopen(os.open(left, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), "r+b", buffering=0)
-        except OSError:
-            return None
-        facts = os.fstat(opened.fileno())
-        own = facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
-        if stat.S_ISREG(facts.st_mode) and own and facts.st_nlink == 1:
-            with suppress(OSError):
-                os.rename(left, path)  # of several processes, one succeeds
-                return Part(opened, path, file, arrived)
-        opened.close()
+        left, path = self._begun(file), self._name(file)
+        if left is not None:
+            with suppress(OSError):  # another process has taken it
+                os.rename(left, path)
+                return Part(path.open("r+b", buffering=0), path, file, arrived)
         return None
 
     # Folders and links
@@ -475,15 +454,3 @@ class ArchiveSink:
     def taken(self) -> list[tuple[Part, list[RepoFile]]]:
         """The temporary files, each with the files that have its content."""
         return list(self._taken.values())
-
-
-def _copy(left: Path, part: Part) -> None:
-    """Copy what another process left, which may be growing, or gone."""
-    try:
-        opened = open_regular(left, follow=False)
-    except OSError:
-        return
-    with opened:
-        while block := opened.read(min(_BLOCK, part.file.size - part.offset)):
-            check_cancelled()
-            part.append(block)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-__all__ = ["answer_record", "endpoint_key", "is_mirrors", "repository_folder"]
+__all__ = ["GIVEN_UP", "answer_record", "endpoint_key", "is_mirrors", "repository_folder"]
+
+#: The end of a temporary file's name that no process writes any more.
+GIVEN_UP = ".left.incomplete"
 
 
 def endpoint_key(endpoint: str) -> str:
