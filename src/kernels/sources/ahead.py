@@ -7,18 +7,17 @@ stays.
 
 from __future__ import annotations
 
-import contextvars
-import threading
 from typing import TYPE_CHECKING
 
 from kernels.sources.download import IN_MEMORY, Gate
-from kernels.sources.progress import downloading, report, watched
+from kernels.sources.progress import downloading, watched
 from kernels.support.tasks import Task, pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernels.models.snapshot import RepoFile
+    from kernels.sources.progress import Arrived
     from kernels.support.lock import WorkLock
 
 __all__ = ["MAX_FILES", "MAX_LARGE", "Ahead", "worth_requesting"]
@@ -57,14 +56,13 @@ class Ahead:
         self._name = name
         self._files = files
         self._lock = lock
-        self._guard = threading.Lock()
-        self._arrived = (0, 0)
-        self._caller: contextvars.Context | None = None
+        # The progress of the call that takes the download; what arrives before that is reported at its end.
+        self._arrived: Arrived = lambda files, size: None
         self._gate = Gate(self._give_up)
 
         def work() -> None:
             pause(_HEAD_START)
-            with watched(self._note):
+            with watched(lambda files, size: self._arrived(files, size)):
                 download(self._gate)
 
         self._task = Task(work, name="ahead")
@@ -84,10 +82,7 @@ class Ahead:
             HubUnavailable: A file is not available, or was wrong at each try.
             StoreError: The cache cannot be written.
         """
-        with downloading(self._name, sum(file.size for file in self._files), len(self._files)):
-            with self._guard:
-                self._caller = contextvars.copy_context()
-                self._caller.run(report, *self._arrived)
+        with downloading(self._name, sum(file.size for file in self._files), len(self._files)) as self._arrived:
             self._gate.open()
             self._task.result()
 
@@ -100,14 +95,6 @@ class Ahead:
     def _give_up(self) -> None:
         self._lock.release()
         self._task.cancel()
-
-    def _note(self, files: int, size: int) -> None:
-        """Count what arrives, for the progress of the call that takes the download."""
-        with self._guard:
-            if self._caller is not None:
-                self._caller.run(report, files, size)
-            else:
-                self._arrived = (self._arrived[0] + files, self._arrived[1] + size)
 
 
 def worth_requesting(files: Sequence[RepoFile]) -> list[RepoFile]:

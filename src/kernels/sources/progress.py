@@ -52,7 +52,7 @@ def report(files: int, size: int) -> None:
 
 
 @contextmanager
-def downloading(name: str, size: int, files: int = 0) -> Iterator[None]:
+def downloading(name: str, size: int, files: int = 0) -> Iterator[Arrived]:
     """Report a download to the watcher, or show a bar while a block downloads if there is none and a bar is wanted.
 
     What is downloaded again counts once, and at the end all of it has been reported. Downloads at the same time share
@@ -64,6 +64,9 @@ def downloading(name: str, size: int, files: int = 0) -> Iterator[None]:
         size: Its bytes.
         files: Its files.
 
+    Yields:
+        What `report` calls during the block, for threads that began before it.
+
     Example:
         >>> with watched(lambda files, size: print(files, size)), downloading("acme/relu", 100, files=1):
         ...     report(0, 60)
@@ -72,13 +75,8 @@ def downloading(name: str, size: int, files: int = 0) -> Iterator[None]:
         0 40
         1 0
     """
-    watcher = _watcher.get()
-    if watcher is None and not _has_bar():
-        yield
-        return
-    left, guard = [files, size], threading.Lock()
-
-    with nullcontext(watcher) if watcher is not None else _shared.part(name, size) as arrived:
+    left, guard, watcher = [files, size], threading.Lock(), _watcher.get()
+    with _shared.part(name, size) if watcher is None else nullcontext(watcher) as arrived:
 
         def count(more_files: int, more_bytes: int) -> None:
             with guard:
@@ -87,7 +85,7 @@ def downloading(name: str, size: int, files: int = 0) -> Iterator[None]:
             arrived(*new)
 
         with watched(count):
-            yield
+            yield count
         count(files, size)
 
 
@@ -108,7 +106,10 @@ class _SharedBar:
 
     @contextmanager
     def part(self, name: str, size: int) -> Iterator[Arrived]:
-        """One download among those of the bar."""
+        """One download among those of the bar, if one is wanted."""
+        if not _has_bar():
+            yield self._arrived
+            return
         with self._guard:
             if self._bar is None:
                 self._bar = _bar(size)
