@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernels.sources import wire
-from kernels.sources.wire import Sending, connection_errors, send
+from kernels.sources.wire import Sending, send
 from kernels.support.tasks import side_by_side
 
 
@@ -91,23 +91,6 @@ def test_a_session_that_another_thread_closes_is_made_anew(server: _Server, monk
     monkeypatch.setattr(wire, "new_session", closed_at_first)
     assert _body(server.url) == b"ok"
     assert len(asked) == 2
-
-
-def test_a_request_is_known_to_have_left_before_its_answer_is_there(server: _Server) -> None:
-    late = Sending(f"{server.url}/late", {}, 10)
-    late.wait_written(10)
-    assert late._written.is_set()
-    assert not late._task.wait(0)
-    server.go_on.set()
-    late.response().close()
-
-
-def test_a_request_that_fails_is_not_waited_for_as_if_it_were_to_leave(server: _Server) -> None:
-    refused = Sending("http://127.0.0.1:9/", {}, 10)
-    refused.wait_written(10)
-    assert refused._written.is_set()
-    with pytest.raises(connection_errors()):
-        refused.response()
 
 
 def test_a_late_answer_does_not_hold_up_the_next_request(server: _Server) -> None:

@@ -43,8 +43,8 @@ _ACCEPTED_ENCODINGS = "gzip"
 #: Seconds that all headers of an answer may take, beyond the timeout of one read.
 _HEADER_SECONDS = 20.0
 
-#: The most seconds that the imports which follow leave the interpreter to the thread that sends an early request: two
-#: threads that run leave it to each other every 5 ms, and the request, for which all wait, would leave later.
+#: Seconds that the imports which follow leave the interpreter to the thread that sends an early request: two threads
+#: that run leave it to each other every 5 ms, and the request, for which all wait, would leave later.
 _HEAD_START = 0.005
 
 #: The headers that an answer depends on.
@@ -203,21 +203,17 @@ class Sending:
         self._guard = threading.Lock()
         self._given_up = False
         self._answer: Any = None
-        self._written = threading.Event()
         self._deadline = time.monotonic() + timeout + _HEADER_SECONDS
         self._task = Task(partial(self._work, new_session()), name="request")
 
     def _work(self, session: Any) -> Any:
         try:
-            try:
-                answer = self._ask(session)
-            except RuntimeError as error:
-                # Another thread closed the session, which is everybody's, before anything was sent.
-                if "closed" not in str(error):
-                    raise
-                answer = self._ask(new_session())
-        finally:
-            self._written.set()
+            answer = self._ask(session)
+        except RuntimeError as error:
+            # Another thread closed the session, which is everybody's, before anything was sent.
+            if "closed" not in str(error):
+                raise
+            answer = self._ask(new_session())
         with self._guard:
             self._answer = answer
             late = self._given_up
@@ -227,17 +223,11 @@ class Sending:
 
     def _ask(self, session: Any) -> Any:
         request = session.build_request("GET", self._url, headers=self.headers, timeout=self._timeout)
-        # The HTTP library tells of each step (https://www.python-httpx.org/advanced/extensions/#trace).
-        request.extensions["trace"] = self._trace
         return session.send(request, stream=True, follow_redirects=False)
 
-    def _trace(self, event: str, _: Any) -> None:
-        if event.endswith(".send_request_body.complete"):
-            self._written.set()
-
-    def wait_written(self, seconds: float) -> None:
-        """Wait so long until the request has left, or failed."""
-        self._written.wait(seconds)
+    def wait(self, seconds: float) -> None:
+        """Wait so long for the answer."""
+        self._task.wait(seconds)
 
     def response(self) -> Any:
         """The response, with an unread body; it is waited for once.
@@ -344,7 +334,7 @@ def sent_early(requests: Iterable[EarlyRequest]) -> Iterator[None]:
             sent = [found for url in own if (found := _early[url]) is not None]
         deadline = time.monotonic() + _HEAD_START
         for sending in sent:
-            sending.wait_written(deadline - time.monotonic())
+            sending.wait(deadline - time.monotonic())
         yield
     finally:
         with _guard:
