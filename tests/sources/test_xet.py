@@ -69,7 +69,7 @@ def test_what_is_here_of_a_file_is_not_read_again(
     real = xet.xet_stream
     monkeypatch.setattr(download, "xet_stream", lambda *args: [starts.append(args[-1]), real(*args)][1])
     sha = next(each for each in hub.catalog.commit("acme/relu").files.values() if "data.bin" in each.path)
-    begun = isolated_env / "kernels--acme--relu" / "blobs" / f"{sha.oid}.01234567.incomplete"
+    begun = isolated_env / "kernels--acme--relu" / "blobs" / f"{sha.oid}.01234567.left.incomplete"
     begun.parent.mkdir(parents=True)
     begun.write_bytes(DATA[:100_000])
     assert installed() == DATA

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -204,20 +204,14 @@ class SnapshotWriter:
             StoreError: The cache cannot be written.
             InvalidRepository: A folder of the cache is a link.
         """
-        blob = files[0].blob or hashlib.sha256(content).hexdigest()
-        with cache_errors(self._blobs / blob):
-            self._retried(lambda: self._put(blob, content, files))
-
-    def _put(self, blob: str, content: bytes, files: Sequence[RepoFile]) -> None:
-        if not is_as_listed(self._blobs / blob, files[0]):  # do not replace a file that a process may have open
-            part = self._temporary(files[0], hashed=False)
-            try:
-                part.append(content)
-                part.close()
-                os.replace(part.path, self._blobs / blob)
-            finally:
-                part.remove()
-        self._link(blob, files)
+        if all(self.reuse(file) for file in files):  # do not replace a file that a process may have open
+            return
+        part = self._temporary(files[0], hashed=not files[0].blob)
+        try:
+            part.append(content)
+            self.keep(part, *files)
+        finally:
+            part.remove()
 
     @contextmanager
     def part(self, file: RepoFile, arrived: Callable[[int], None] = lambda size: None) -> Iterator[Part]:
