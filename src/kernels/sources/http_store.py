@@ -9,7 +9,7 @@ from typing import Any
 from kernels.errors import HubUnavailable, KernelsError
 from kernels.mirror.stores.base import EntryNotFound, StoredDocument
 from kernels.models.mirror_form import REPAIR_ADVICE
-from kernels.sources.http import SLOWEST, Http, OtherKind, Patience, download_timeout, unpacked
+from kernels.sources.http import SLOWEST, Http, OtherKind, Patience, unpacked
 from kernels.sources.hub_errors import HubRefused, Moved, no_answer
 from kernels.sources.response import (
     WrongAnswer,
@@ -95,32 +95,25 @@ class HttpStore:
         with ExitStack() as opened:
             try:
                 skip, response = opened.enter_context(
-                    self._client.get(url, self._patience, begin, download_timeout(), any_host=True, headers=headers)
+                    self._client.get(url, self._patience, begin, any_host=True, headers=headers)
                 )
             except (HubRefused, Moved) as error:
                 if isinstance(error, HubRefused) and error.status == 416:  # "Range Not Satisfiable"
                     message = f"{self.url} has fewer bytes of {path} than the {size} listed: {REPAIR_ADVICE}."
                     raise HubUnavailable(message) from error
                 raise self._missing(path, error) from error
-            exact = response.status_code == 206 or end == size
-            yield self._pieces(url, response, skip, end - start, exact)
+            yield self._pieces(url, response, skip, end - start)
 
-    def _pieces(self, url: str, response: Any, skip: int, left: int, exact: bool) -> Iterator[bytes]:
-        """The wanted part of a body, which ends with it if `exact`."""
+    def _pieces(self, url: str, response: Any, skip: int, left: int) -> Iterator[bytes]:
+        """The wanted part of a body."""
         wanted = left
         try:
             for chunk in chunks(response, skip + left, self._patience.budget + (skip + left) / SLOWEST):
-                piece = chunk[skip:]
-                skip -= len(chunk) - len(piece)
-                if len(piece) > left:
-                    if exact:
-                        raise WrongAnswer(f"more than the {wanted} bytes requested")
-                    piece = piece[:left]
+                piece = chunk[skip:][:left]
+                skip = max(0, skip - len(chunk))
                 left -= len(piece)
                 if piece:
                     yield piece
-                if not left and not exact:
-                    return
             if left:
                 raise WrongAnswer(f"{wanted - left} of {wanted} bytes")
         except WrongAnswer as error:
