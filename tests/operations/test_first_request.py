@@ -354,7 +354,7 @@ FORK = """
 import os
 from kernels.sources.wire import EarlyRequest, _early, sent_early, take_early
 
-wanted = EarlyRequest(os.environ["KERNELS_HUB"] + "/api/kernels/acme/relu/refs", {}, 10.0, lambda: True)
+wanted = EarlyRequest(os.environ["KERNELS_HUB"] + "/api/kernels/acme/relu/refs", {}, lambda: True)
 with sent_early([wanted]):
     assert list(_early) == [wanted.url]
     child = os.fork()

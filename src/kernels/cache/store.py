@@ -104,14 +104,6 @@ class RepoStore(RepoRecords):
         snapshot = os.fspath(self.snapshot(commit))
         return [file for file in files if not _has(snapshot, file)]
 
-    def damaged(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
-        """The files that are in the snapshot and not as listed; none if others are missing.
-
-        A build that was never downloaded as a whole, but perhaps its metadata, is not damaged.
-        """
-        missing = self.missing(commit, files)
-        return missing if all(self.exists(commit, file) for file in missing) else []
-
     def exists(self, commit: str, file: RepoFile) -> bool:
         """Whether the snapshot has a file of that name, with any content."""
         return (self.snapshot(commit) / file.path).is_file()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from kernels import settings
 from kernels.models.requested_names import is_commit
 from kernels.resolver.find_lock import may_be_locked
-from kernels.sources.wire import EarlyRequest, api_timeout, of_caller, packed, request_headers, sent_early
+from kernels.sources.wire import EarlyRequest, of_caller, packed, request_headers, sent_early
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,6 @@ def _early_request(request: KernelRequest) -> EarlyRequest | None:
         return EarlyRequest(
             f"{address.value}/api/kernels/{request.repo_id}/refs",
             request_headers(address.value, lambda: described) | packed(),
-            api_timeout(),
             lambda: not _is_answered(request.repo_id, address.value, cache),
         )
     except Exception:  # noqa: BLE001 - the call meets it as well, and says what is wrong

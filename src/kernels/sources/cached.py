@@ -99,10 +99,11 @@ class CachedSource(AskedSource):
     def on_disk(self, snapshot: Snapshot, variant: str) -> Path | None:
         """The folder of a build that is complete in the snapshot; None where files have to be downloaded."""
         store, files = self.store(snapshot.repo_id), snapshot.builds[variant]
-        if store.missing(snapshot.commit, files):
-            damaged = store.damaged(snapshot.commit, files) if self.offline else []
-            if damaged:
-                raise self._mismatch(snapshot, damaged)
+        missing = store.missing(snapshot.commit, files)
+        if missing:
+            # Not of a build of which perhaps its metadata alone was downloaded.
+            if self.offline and all(store.exists(snapshot.commit, file) for file in missing):
+                raise self._mismatch(snapshot, missing)
             return None
         _log.debug("%s: build %s of commit %s is in the cache", snapshot.repo_id, variant, snapshot.commit[:12])
         return self._folder(snapshot, variant)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from kernels.errors import HubUnavailable, KernelsError, StoreError
-from kernels.sources.http import SLOWEST, Http, Patience, download_timeout, unpacked
+from kernels.sources.http import SLOWEST, Http, Patience, unpacked
 from kernels.sources.hub_errors import HubRefused, Moved, of_hub
 from kernels.sources.progress import downloading, report
 from kernels.sources.response import WrongAnswer, begins_at, chunks
@@ -161,7 +161,7 @@ def _one(client: Http, snapshot: Snapshot, writer: SnapshotWriter, same: list[Re
 
     if file.size <= IN_MEMORY:
         with _turn(), _listed_but_refused(snapshot, file):
-            content = client.content(resolve_path(snapshot, file), file, Patience(), arrived)
+            content = client.content(resolve_path(snapshot, file), file, arrived)
         if gate is not None:
             gate.wait()
         writer.put(content, *same)
@@ -296,7 +296,7 @@ def _get(
         _check_identity(client.endpoint, response, file, snapshot.commit)
 
     url = f"{client.endpoint}{resolve_path(snapshot, file)}"
-    return client.get(url, Patience(), read, download_timeout(), any_host=True, headers=headers, check=check)
+    return client.get(url, Patience(), read, any_host=True, headers=headers, check=check)
 
 
 def _append(response: Any, seconds: float, part: Part) -> None:

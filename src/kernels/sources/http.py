@@ -56,7 +56,6 @@ __all__ = [
     "Http",
     "OtherKind",
     "Patience",
-    "download_timeout",
     "unpacked",
 ]
 
@@ -74,6 +73,9 @@ _OWN_HEADERS = frozenset({"authorization", "cookie"})
 
 #: The slowest download of a large file, in bytes per second; a slower one times out.
 SLOWEST = 16 * 1024
+
+#: Seconds before the second request if the answer names none; they double up to the last.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
 
 #: Seconds of a wait before another try that a person should know of.
 _LONG_WAIT = 10.0
@@ -93,13 +95,11 @@ class Patience(NamedTuple):
         tries: Requests, the first one included.
         budget: Seconds for all of them. The Hub's rate limits have windows of five minutes, so a wait that it asks for
             fits once (the `RateLimit` header, https://huggingface.co/docs/hub/rate-limits).
-        wait: Seconds before the second request if the answer names none; it doubles up to 8.
         connection_tries: Requests to a Hub that does not answer at all.
     """
 
     tries: int = 6
     budget: float = 320.0
-    wait: float = 0.5
     connection_tries: int = 4
 
 
@@ -222,9 +222,7 @@ class Http:
             yield page
             url = following
 
-    def content(
-        self, path: str, file: RepoFile, patience: Patience, arrived: Callable[[int], None] = lambda size: None
-    ) -> bytes:
+    def content(self, path: str, file: RepoFile, arrived: Callable[[int], None] = lambda size: None) -> bytes:
         """The content of a small file, checked against its listed size and hash.
 
         A wrong answer is retried like a missing one, and never returned.
@@ -232,7 +230,6 @@ class Http:
         Args:
             path: The path on the Hub.
             file: The listed file.
-            patience: The limits of retries.
             arrived: Called with the number of bytes after each part, of every try.
         """
 
@@ -243,7 +240,7 @@ class Http:
             return data
 
         url = f"{self.endpoint}{path}"
-        with self.get(url, patience, check, download_timeout(), any_host=True, headers=unpacked) as (data, _):
+        with self.get(url, Patience(), check, any_host=True, headers=unpacked) as (data, _):
             return data
 
     def _decoding(self, expected: ResponseFormat[_T]) -> Callable[[Any, float], _T]:
@@ -277,7 +274,6 @@ class Http:
         url: str,
         patience: Patience,
         read: Callable[[Any, float], _T],
-        timeout: float | None = None,
         *,
         any_host: bool = False,
         headers: Callable[[], Mapping[str, str]],
@@ -290,14 +286,13 @@ class Http:
             patience: The limits of retries, which end when `read` returns.
             read: Reads an answer that is no refusal, in so many seconds at most; after a `WrongAnswer` the request is
                 sent again.
-            timeout: Seconds of each wait; the default is that of an API's answer.
-            any_host: Whether a redirect may lead to another host, which gets no token.
+            any_host: Whether it is a file, which a redirect may lead to another host for, without the token.
             headers: Gives the headers of each try.
             check: Examines an answer, also one that redirects, before its body is read.
         """
         if self.offline:
             raise NotInCache(f"{url} was not requested: HF_HUB_OFFLINE or local_files_only is set.")
-        ask = partial(self._once, url, timeout or api_timeout(), any_host, check)
+        ask = partial(self._once, url, any_host, check)
         deadline = time.monotonic() + patience.budget
         attempt = 1
         while isinstance(found := self._try(url, ask, headers(), read, patience), _Failed):
@@ -346,7 +341,7 @@ class Http:
             HubUnavailable: There is none.
         """
         # Random, so that many clients that were refused together do not retry together.
-        seconds = min(patience.wait * 2 ** (attempt - 1), 8.0) * (1 + random.random() / 4)
+        seconds = min(_FIRST_WAIT * 2 ** (attempt - 1), _LONGEST_WAIT) * (1 + random.random() / 4)
         seconds = seconds if failed.wait is None else failed.wait
         last = attempt in (failed.tries, patience.tries)
         if last or time.monotonic() + seconds > deadline:
@@ -366,13 +361,13 @@ class Http:
 
     @contextmanager
     def _once(
-        self, url: str, timeout: float, any_host: bool, check: Callable[[Any], None], headers: Mapping[str, str]
+        self, url: str, any_host: bool, check: Callable[[Any], None], headers: Mapping[str, str]
     ) -> Iterator[Any]:
         """A response with an unread body; only a file's content may come from another host, as its hash is known.
 
         Redirects are followed here because the HTTP library would read the whole body of each.
         """
-        with_token = True
+        with_token, timeout = True, _download_timeout() if any_host else api_timeout()
         for _ in range((MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS) + 1):
             response = self._response(url, headers, timeout, with_token=with_token)
             with closing(response), when_cancelled(partial(_cut, response)):
@@ -427,7 +422,7 @@ def unpacked() -> dict[str, str]:
     return {"Accept-Encoding": "identity"}
 
 
-def download_timeout() -> float:
+def _download_timeout() -> float:
     """Seconds to wait for the next bytes of a download (`HF_HUB_DOWNLOAD_TIMEOUT`)."""
     from huggingface_hub import constants
 

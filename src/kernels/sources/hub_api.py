@@ -182,7 +182,7 @@ class HubApi:
         from kernels.sources.download import resolve_path
 
         try:
-            return self._client.content(resolve_path(snapshot, file), file, Patience())
+            return self._client.content(resolve_path(snapshot, file), file)
         except HubRefused as error:
             if not error.repository_missing:
                 raise no_answer(self.endpoint, f"{file.path} of {snapshot.repo_id}", error) from error

@@ -292,13 +292,11 @@ class EarlyRequest(NamedTuple):
     Attributes:
         url: Its URL.
         headers: All of its headers.
-        timeout: Seconds of each read.
         needed: Whether the answer is not known by now.
     """
 
     url: str
     headers: Mapping[str, str]
-    timeout: float
     needed: Callable[[], bool]
 
 
@@ -330,7 +328,7 @@ def sent_early(requests: Iterable[EarlyRequest]) -> Iterator[None]:
                     own.append(each.url)
                     _early[each.url] = None
                     with suppress(Exception):  # the ordinary request meets it as well, and says what is wrong
-                        _early[each.url] = Sending(*each[:3]) if each.needed() else None
+                        _early[each.url] = Sending(each.url, each.headers, api_timeout()) if each.needed() else None
             sent = [found for url in own if (found := _early[url]) is not None]
         deadline = time.monotonic() + _HEAD_START
         for sending in sent:
