@@ -47,9 +47,6 @@ _HEADER_SECONDS = 20.0
 #: that run leave it to each other every 5 ms, and the request, for which all wait, would leave later.
 _HEAD_START = 0.005
 
-#: The headers that an answer depends on.
-_DECISIVE = frozenset({"accept-encoding", "authorization", "if-none-match", "range"})
-
 
 # Headers
 
@@ -360,4 +357,5 @@ def take_early(url: str, headers: Mapping[str, str]) -> Sending | None:
 
 
 def _compared(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items() if name.lower() in _DECISIVE}
+    """The headers that an answer depends on."""
+    return {name.lower(): value for name, value in headers.items() if name.lower() != "user-agent"}
