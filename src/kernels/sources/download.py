@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from kernels.errors import HubUnavailable, KernelsError, StoreError
+from kernels.errors import HubUnavailable, StoreError
 from kernels.sources.http import SLOWEST, Http, Patience, unpacked
 from kernels.sources.hub_errors import HubRefused, Moved, of_hub
 from kernels.sources.progress import downloading, report
 from kernels.sources.response import WrongAnswer, begins_at, chunks
-from kernels.sources.wire import connection_errors
 from kernels.sources.xet import XetGrant, in_xet, xet_grant, xet_stream
 from kernels.support.forks import after_fork
 from kernels.support.formatting import format_value
@@ -215,52 +214,34 @@ def _large(
 ) -> None:
     file = same[0]
     grant = xet_grant(client, snapshot) if file.size > DIRECT_BYTES and in_xet(file) else None
-    with _answer_ahead(client, snapshot, file, None if grant else gate) as answer:
+    with ExitStack() as opened:
+        answer = None
+        if gate is not None and grant is None:  # the headers of the first answer; its body is read past the gate
+            _, answer = opened.enter_context(_get(client, snapshot, file, lambda response, seconds: None, unpacked))
         if gate is not None:
             gate.wait()
-        with writer.part(file, arrived) as part:
-            try:
-                if answer is not None:
-                    _take(answer, part)
-                for _ in range(LARGE_TRIES):
-                    if grant is not None:
-                        _from_xet(grant, snapshot, part)
-                    if not part.complete:
-                        _from_hub(client, snapshot, part)
-                    if part.as_listed:
-                        writer.keep(part, *same)
-                        return
-                    part.restart()
-            except StoreError:  # perhaps a full disk: keep nothing
-                part.remove()
-                raise
+        part = opened.enter_context(writer.part(file, arrived))
+        try:
+            if answer is not None:
+                with suppress(HubUnavailable), client.reading(resolve_path(snapshot, file)):
+                    _append(answer, Patience().budget, part)  # what is missing then is requested again
+            for _ in range(LARGE_TRIES):
+                if grant is not None:
+                    _from_xet(grant, snapshot, part)
+                if not part.complete:
+                    _from_hub(client, snapshot, part)
+                if part.as_listed:
+                    writer.keep(part, *same)
+                    return
+                part.restart()
+        except StoreError:  # perhaps a full disk: keep nothing
             part.remove()
+            raise
+        part.remove()
     raise HubUnavailable(
         f"{snapshot.repo_id}: {file.path} could not be downloaded in {LARGE_TRIES} tries: each time the content was "
         f"not as {client.endpoint} lists it."
     )
-
-
-@contextmanager
-def _answer_ahead(client: Http, snapshot: Snapshot, file: RepoFile, gate: Gate | None) -> Iterator[Any]:
-    """The first answer about a file that has to wait at a gate, with its body unread; None where there is no gate."""
-    if gate is None:
-        yield None
-        return
-    with _get(client, snapshot, file, lambda response, seconds: None, unpacked) as (_, response):
-        yield response
-
-
-def _take(response: Any, part: Part) -> None:
-    """Append the body of an answer that waited; what is missing is requested again."""
-    try:
-        _append(response, Patience().budget, part)
-    except KernelsError:  # some are an OSError too, and none is a connection error
-        raise
-    except WrongAnswer as error:
-        _log.debug("%s broke off: %s", part.file.path, error)
-    except connection_errors() as error:
-        _log.debug("%s broke off: %s", part.file.path, type(error).__name__)
 
 
 def _from_hub(client: Http, snapshot: Snapshot, part: Part) -> None:

@@ -302,6 +302,27 @@ class Http:
         with opened:
             yield result, response
 
+    @contextmanager
+    def reading(self, url: str) -> Iterator[None]:
+        """Read the rest of an answer of `get` in the block, without further tries.
+
+        Args:
+            url: The URL that was requested.
+
+        Raises:
+            HubUnavailable: It breaks off, or is not as expected.
+        """
+        try:
+            yield
+        except WrongAnswer as error:
+            raise HubUnavailable(f"{self.endpoint} answered {error}, for {without_query(url)}.") from None
+        except KernelsError:  # some are an OSError too, and none is a connection error
+            raise
+        except connection_errors() as error:
+            raise HubUnavailable(
+                f"{self.endpoint} stopped to answer ({type(error).__name__}: {error}), for {without_query(url)}."
+            ) from None
+
     def _try(
         self,
         url: str,

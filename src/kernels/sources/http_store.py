@@ -19,9 +19,8 @@ from kernels.sources.response import (
     condition,
     read_body,
     validator_of,
-    without_query,
 )
-from kernels.sources.wire import connection_errors, packed
+from kernels.sources.wire import packed
 
 __all__ = ["HttpStore"]
 
@@ -107,7 +106,7 @@ class HttpStore:
     def _pieces(self, url: str, response: Any, skip: int, left: int) -> Iterator[bytes]:
         """The wanted part of a body."""
         wanted = left
-        try:
+        with self._client.reading(url):
             for chunk in chunks(response, skip + left, self._patience.budget + (skip + left) / SLOWEST):
                 piece = chunk[skip:][:left]
                 skip = max(0, skip - len(chunk))
@@ -116,14 +115,6 @@ class HttpStore:
                     yield piece
             if left:
                 raise WrongAnswer(f"{wanted - left} of {wanted} bytes")
-        except WrongAnswer as error:
-            raise HubUnavailable(f"{self.url} answered {error}, for {without_query(url)}.") from None
-        except KernelsError:  # some are an OSError too, and none is a connection error
-            raise
-        except connection_errors() as error:
-            raise HubUnavailable(
-                f"{self.url} stopped to answer ({type(error).__name__}: {error}), for {without_query(url)}."
-            ) from None
 
     def _missing(self, path: str, error: HubRefused | Moved) -> KernelsError:
         if isinstance(error, Moved):
