@@ -29,7 +29,10 @@ from kernels.support.record_file import (
     write_record,
 )
 
-__all__ = ["Answer", "RepoRecords", "SeenDocument", "SeenDocuments", "cache_errors", "ignored_records"]
+__all__ = ["Answer", "CommitMark", "RepoRecords", "SeenDocument", "SeenDocuments", "cache_errors", "ignored_records"]
+
+#: What is recorded of a commit: a caller allowed it without a trusted publisher; a branch or tag led to it.
+CommitMark = Literal["allowed", "published"]
 
 #: A branch that another tool recorded is a file with a commit's id in it.
 _MAX_REF_BYTES = 256
@@ -171,28 +174,14 @@ class RepoRecords:
             )
         return False
 
-    def allowed(self, key: str, commit: str) -> bool:
-        """Whether a caller has allowed a commit, as one address listed it, without a trusted publisher."""
-        return self._has_mark(f"{commit}-{endpoint_key(key)}.allowed")
+    def is_marked(self, mark: CommitMark, key: str, commit: str) -> bool:
+        """Whether a commit, as one address listed it, has a mark."""
+        return read_record(self._record(f"{commit}-{endpoint_key(key)}.{mark}"), _Mark) is not None
 
-    def keep_allowed(self, key: str, commit: str) -> None:
-        """Store that a caller has allowed a commit."""
-        self._mark(f"{commit}-{endpoint_key(key)}.allowed")
-
-    def published(self, key: str, commit: str) -> bool:
-        """Whether a branch or tag has led to a commit, as one address said."""
-        return self._has_mark(f"{commit}-{endpoint_key(key)}.published")
-
-    def keep_published(self, key: str, commit: str) -> None:
-        """Store that a branch or tag leads to a commit."""
-        self._mark(f"{commit}-{endpoint_key(key)}.published")
-
-    def _has_mark(self, name: str) -> bool:
-        return read_record(self._record(name), _Mark) is not None
-
-    def _mark(self, name: str) -> None:
-        if not self._has_mark(name):
-            write_record(self._record(name), _Mark())
+    def keep_mark(self, mark: CommitMark, key: str, commit: str) -> None:
+        """Store a mark of a commit."""
+        if not self.is_marked(mark, key, commit):
+            write_record(self._record(f"{commit}-{endpoint_key(key)}.{mark}"), _Mark())
 
     def check_record(self, key: str, commit: str, variant: str) -> Path:
         """The record of the checks of a build, as one address listed it."""

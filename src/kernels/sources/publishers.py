@@ -92,12 +92,12 @@ class AskedPublishers:
         if self._memory.answered and not self._source.offline:
             return False
         store = self._source.store(snapshot.repo_id)
-        return store.allowed(self._source.key, snapshot.commit) or not store.was_fetched(snapshot.commit)
+        return store.is_marked("allowed", self._source.key, snapshot.commit) or not store.was_fetched(snapshot.commit)
 
     def remember_allowed(self, snapshot: Snapshot) -> None:
         """Record beside the list of the commit's files that a caller allowed the snapshot."""
         if snapshot.listed:
-            self._source.store(snapshot.repo_id).keep_allowed(self._source.key, snapshot.commit)
+            self._source.store(snapshot.repo_id).keep_mark("allowed", self._source.key, snapshot.commit)
 
     def _is_of_hub(self, repo_id: str) -> bool:
         """Whether a Hub answers about a repository; where that is not known, the repository is asked for."""
@@ -141,12 +141,12 @@ class AskedPublishers:
             return True
 
         def is_stored() -> bool:
-            if store.published(source.key, commit):
+            if store.is_marked("published", source.key, commit):
                 return True
             said = store.answer(source.key)
             found = said is not None and commit in {*said.branches.values(), *said.tags.values()}
             if found:
-                store.keep_published(source.key, commit)  # the branch may move on
+                store.keep_mark("published", source.key, commit)  # the branch may move on
             return found
 
         def ask() -> bool:
@@ -156,7 +156,7 @@ class AskedPublishers:
                 raise NotInCache(_OFFLINE)
             known = self._leads_to(repo_id, commit)
             if known:
-                store.keep_published(source.key, commit)
+                store.keep_mark("published", source.key, commit)
             return known
 
         return is_stored() or store.one_process(f"{commit}-published", ask)
