@@ -187,3 +187,24 @@ def test_temporary_files_of_processes_long_gone_are_removed(repository: RepoStor
         os.utime(blobs / name, (time.time() - age, time.time() - age))
     repository.sweep()
     assert sorted(path.name for path in blobs.iterdir()) == ["content", "new.incomplete"]
+
+
+@pytest.mark.parametrize(
+    ("end", "age", "size", "goes_on"),
+    [
+        (".left.incomplete", 0, 2, True),
+        (".incomplete", 0, 2, False),  # its process may run on another machine
+        (".incomplete", 61, 2, True),
+        (".left.incomplete", 0, 0, False),
+        (".left.incomplete", 0, 3, False),
+    ],
+)
+def test_a_download_goes_on_with_a_part_that_nobody_writes(
+    repository: RepoStore, end: str, age: int, size: int, goes_on: bool
+) -> None:
+    file = RepoFile("a.so", 3, "1" * 40)
+    part = repository.folder / "blobs" / f"{file.blob}.01234567{end}"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * size)
+    os.utime(part, (time.time() - age, time.time() - age))
+    assert repository.begun(file) == (part if goes_on else None)

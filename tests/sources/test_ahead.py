@@ -12,6 +12,7 @@ from kernels.models.snapshot import RepoFile
 from kernels.sources import download
 from kernels.sources.ahead import Ahead, worth_requesting
 from kernels.sources.download import Gate
+from kernels.sources.progress import report, watched
 from kernels.support.lock import WorkLock
 from kernels.support.tasks import Cancelled
 
@@ -117,3 +118,23 @@ def test_the_error_of_a_download_is_that_of_who_takes_it(tmp_path: Path) -> None
     with pytest.raises(StoreError, match="no room"):
         ahead.finish()
     ahead.end()
+
+
+def test_what_arrives_of_a_download_that_is_taken_is_reported_to_who_takes_it(tmp_path: Path) -> None:
+    lock, begun = WorkLock(tmp_path / "build.lock", seconds=1), threading.Event()
+    lock.acquire()
+
+    def download(gate: Gate) -> None:
+        report(0, 30)
+        begun.set()
+        gate.wait()
+        report(0, 40)
+
+    ahead = Ahead("acme/relu", [RepoFile("a.so", 100, "1" * 40)], lock, download)
+    assert begun.wait(20)
+    assert ahead.take()
+    seen: list[tuple[int, int]] = []
+    with watched(lambda files, size: seen.append((files, size))):
+        ahead.finish()
+    ahead.end()
+    assert seen == [(0, 40), (1, 60)]
