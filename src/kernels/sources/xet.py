@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator, Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -32,8 +33,6 @@ _STALLED_SECONDS = 30.0
 
 #: Pieces that are read and not written yet.
 _PIECES = 8
-
-_sessions: dict[int, Any] = {}
 
 _log = logger(__name__)
 
@@ -86,10 +85,7 @@ def xet_stream(granted: XetGrant, file: RepoFile, start: int) -> Generator[bytes
     import hf_xet
 
     def read() -> Iterable[bytes]:
-        # The runtime's threads do not survive a fork.
-        session = _sessions.setdefault(os.getpid(), None) or hf_xet.XetSession()
-        _sessions[os.getpid()] = session
-        group = session.new_download_stream_group(
+        group = _session(os.getpid()).new_download_stream_group(
             endpoint=granted.cas_url,
             token=granted.access_token,
             token_expiry_unix_secs=min(granted.exp, int(time.time()) + 24 * 3600),
@@ -102,3 +98,11 @@ def xet_stream(granted: XetGrant, file: RepoFile, start: int) -> Generator[bytes
     # hf_xet cannot be interrupted: its thread is left alone where no byte comes.
     with read_ahead(read, ahead=_PIECES, name="xet", seconds=_STALLED_SECONDS) as pieces:
         yield from pieces
+
+
+@cache
+def _session(process: int) -> Any:
+    """The session of a process: its threads do not survive a fork."""
+    import hf_xet
+
+    return hf_xet.XetSession()
