@@ -128,7 +128,7 @@ class RepoStore(RepoRecords):
         """What puts contents into the snapshot of a commit."""
         from kernels.cache.writing import SnapshotWriter
 
-        return SnapshotWriter(self, commit)
+        return SnapshotWriter(self.cache, self.folder, self.snapshot(commit), self.begun)
 
     def check_room(self, files: Iterable[RepoFile]) -> None:
         """Check that the disk has room for files, before they are downloaded.

@@ -25,7 +25,6 @@ from kernels.trust.file_hashes import is_as_listed
 if TYPE_CHECKING:
     from io import FileIO
 
-    from kernels.cache.store import RepoStore
     from kernels.models.mirror import MirrorFile
     from kernels.models.snapshot import RepoFile
 
@@ -181,16 +180,18 @@ class SnapshotWriter:
     """Puts contents into the snapshot of one commit, from any number of threads.
 
     Args:
-        store: The repository in the cache.
-        commit: The commit.
+        cache: The cache's folder.
+        folder: The repository's folder in it.
+        snapshot: The commit's folder in that.
+        begun: Finds the part of a file that an earlier try left.
     """
 
-    def __init__(self, store: RepoStore, commit: str) -> None:
-        self._cache = store.cache
-        self._folder = store.folder
-        self._blobs = store.folder / "blobs"
-        self._begun = store.begun
-        self._snapshot = store.snapshot(commit)
+    def __init__(self, cache: Path, folder: Path, snapshot: Path, begun: Callable[[RepoFile], Path | None]) -> None:
+        self._cache = cache
+        self._folder = folder
+        self._blobs = folder / "blobs"
+        self._begun = begun
+        self._snapshot = snapshot
         self._made: set[Path] = set()
 
     def put(self, content: bytes, *files: RepoFile) -> None:
