@@ -1,4 +1,4 @@
-"""Text that is safe in a terminal, a log or an exception, whoever wrote it.
+"""Text that is safe in a terminal, a log or an exception, also where a third party wrote it.
 
 Text from a Hub, a repository or a cache may have characters that control a terminal, change the direction of writing,
 are invisible, or begin a line that looks like one of this package; and it may quote a token. Three functions show it:
